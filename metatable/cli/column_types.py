@@ -47,7 +47,7 @@ _PLAIN = {
     "timestamptz": pa.timestamp("us", "UTC"),
 }
 _DEEPEST = 30
-_TOKEN = re.compile(r"\s*([A-Za-z_]\w*|\d+|[][<>():,=])\s*")
+_TOKEN = re.compile(r"\s*([A-Za-z_]\w*(?:/[\w+-]+)*|\d+|[][<>():,=])\s*")  # a zone has slashes
 _EXPECTED = "'id: string, fare: double not null, at: timestamp[us, UTC], tags: list<string>'"
 
 
@@ -138,13 +138,18 @@ class _Parser:
         if word == "struct":
             made: pa.DataType = pa.struct(self._several(self._field, depth))
         elif word == "list":
-            made = pa.list_(self._type(depth))
+            made = pa.list_(self._item(depth))
         else:
             key = self._type(depth)
             self._expect(",")
             made = pa.map_(key, self._type(depth))
         self._expect(">")
         return made
+
+    def _item(self, depth: int) -> pa.DataType | pa.Field:
+        """What a list holds: a type, or a field, as Arrow prints it (`list<element: string>`)."""
+        is_field = self._tokens[self._place + 1 : self._place + 2] == [":"]
+        return self._field(depth) if is_field else self._type(depth)
 
     def _within(self, brackets: str, read: Callable[[], list[T]]) -> list[T]:
         self._expect(brackets[0])

@@ -437,6 +437,13 @@ def test_create_by_schema_file_options_and_likeness(run: Words, tmp_path: Path) 
             {"a": pa.list_(pa.struct({"x": pa.int32(), "y": MAP}))},
         ),
         (
+            "a: list<element: string not null>, b: timestamp[us, tz=America/New_York]",
+            {
+                "a": pa.list_(pa.field("element", pa.string(), nullable=False)),
+                "b": pa.timestamp("us", "America/New_York"),
+            },
+        ),
+        (
             "a: fixed_size_binary[16], b: date32[day], c: time64[us]",
             {"a": pa.binary(16), "b": pa.date32(), "c": pa.time64("us")},
         ),
