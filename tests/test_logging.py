@@ -67,6 +67,18 @@ def test_a_lost_race_is_told(
     assert any("attempt 1 was lost" in one.getMessage() for one in caplog.records)
 
 
+def test_keys_do_not_reach_the_log(
+    table_uri: str, caplog: pytest.LogCaptureFixture, between: object
+) -> None:
+    table = make(table_uri, "record", "global")
+    table.insert(rows(0, 9))
+    between(lambda: metatable.open(table_uri).upsert(rows(20, 25)))  # type: ignore[operator]
+    with caplog.at_level(logging.DEBUG, "metatable"):
+        assert table.upsert(rows(20, 25)).attempts == 2
+    assert "another commit inserted the same keys: retry: base=2 newest=3" in caplog.text
+    assert "k0000" not in caplog.text
+
+
 def test_a_task_tells_how_far_the_run_is(caplog: pytest.LogCaptureFixture) -> None:
     engine = LocalEngine(1)
     table = rows(0, 40)

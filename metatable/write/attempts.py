@@ -29,6 +29,12 @@ def attempts(operation: str, retries: int, attempt: Callable[[int], Done]) -> Do
         try:
             return attempt(number)
         except ConflictError as lost:
-            _log.info("%s, attempt %d was lost: %s", operation, number, lost)
+            _log.info("%s, attempt %d was lost: %s", operation, number, _without_keys(lost))
             clock.pause(random.uniform(0, FIRST_WAIT_SECONDS * 2 ** min(number - 1, 6)))
     return attempt(retries + 1)
+
+
+def _without_keys(lost: ConflictError) -> ConflictError:
+    """The same error for a log, where no keys are told."""
+    told = {name: fact for name, fact in lost.facts.items() if name != "keys"}
+    return ConflictError(lost.what, **told)
