@@ -32,7 +32,8 @@ def add_storage_option(parser: argparse.ArgumentParser) -> None:
 def storage_options(args: argparse.Namespace) -> dict[str, str]:
     """What was given. Raises UsageError for an option without a value."""
     place = args.table if "table" in args else args.file
-    options = _of_environment() if "://" in place else {}
+    far = "://" in place and not place.lower().startswith("file:")
+    options = _of_environment() if far else {}
     return options | dict(named_value(given, "storage option") for given in args.storage_option)
 
 

@@ -497,7 +497,9 @@ def test_object_stores_are_told_by_the_environment(
     words: Sequence[str] = ("describe", "--storage-option", "region=two")
     main([*words, "s3://bucket/t"])
     main([*words, table_uri])
-    assert asked == [{"endpoint": "http://here", "region": "two"}, {"region": "two"}]
+    main([*words, f"file://{table_uri}"])
+    near = {"region": "two"}
+    assert asked == [{"endpoint": "http://here", "region": "two"}, near, near]
 
 
 def test_a_failed_scan_leaves_no_file(run: Words, rides: str, tmp_path: Path) -> None:
