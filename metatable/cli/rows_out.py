@@ -272,13 +272,23 @@ def _flat(rows: pa.Table) -> pa.Table:
 
 def _as_text(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array | None:
     """The column as texts; None where CSV has it as it is."""
-    if pa.types.is_nested(kind):
-        values = _values(column)
-        return pa.array([None if one is None else _json_line(one) for one in values], pa.string())
-    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        values = column.to_pylist()
-        return pa.array([None if one is None else _base64(one) for one in values], pa.string())
-    return None
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if any(is_kind(plain) for is_kind in _IN_CSV):
+        return None
+    values = _values(column)
+    return pa.array([one if one is None else _text(one) for one in values], pa.string())
+
+
+_t = pa.types
+_IN_CSV = (
+    *(_t.is_null, _t.is_boolean, _t.is_integer, _t.is_floating, _t.is_decimal),
+    *(_t.is_date, _t.is_time, _t.is_timestamp, _t.is_duration, _t.is_string, _t.is_large_string),
+)
+"""Types that Arrow's writer of CSV knows, of those that rows to be looked up may have."""
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _json_line(value).strip('"')
 
 
 def _values(column: pa.Array | pa.ChunkedArray) -> list[Any]:

@@ -779,3 +779,21 @@ def test_wide_rows_of_parquet_come_few_at_a_time(
     assert 5 <= max(sizes) <= 10
     [done] = run.objects("insert", rides, str(path))
     assert done["inserted"] == 100
+
+
+def test_columns_of_other_types_beside_the_keys_are_told_in_csv(
+    run: Words, rides: str, tmp_path: Path
+) -> None:
+    """Those of rows that are looked up: tables have none."""
+    path = tmp_path / "a.parquet"
+    columns = {
+        "id": ["x"],
+        "large": pa.array([b"\xff\0"], pa.large_binary()),
+        "coded": pa.array([b"\xff\0"]).dictionary_encode(),
+        "words": pa.array(["a"], pa.large_string()),
+        "key": pa.array([b"\1" * 16], pa.binary(16)).cast(pa.uuid()),
+    }
+    pq.write_table(pa.table(columns), path)
+    assert run("tag", rides, str(path), "--format", "csv").splitlines()[1:] == [
+        '"x","/wA=","/wA=","a","01010101-0101-0101-0101-010101010101",,,,'
+    ]
