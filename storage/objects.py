@@ -222,7 +222,7 @@ class Objects(Backend):
         """Raises UsageError in a process that was forked from one which has asked a store: the
         threads that wait for answers are not in it, and no call would ever end."""
         process = os.getpid()
-        if _asked.setdefault("in", process) == process or isinstance(self._store, MemoryStore):
+        if isinstance(self._store, MemoryStore) or _asked.setdefault("in", process) == process:
             return
         raise UsageError(
             "a process forked from one that has asked an object store cannot ask one",
