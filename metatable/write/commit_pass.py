@@ -88,6 +88,7 @@ from metatable.write.planning import planned
 from metatable.write.prepare import distinct, keys_alone, prepared
 from metatable.write.profile import NAMED_KEYS, PROFILE, count_groups
 from metatable.write.routes import ROUTE, route
+from metatable.write.same_rows import refuse_other_rows
 from metatable.write.stale_rows import without_stale_rows
 from metatable.write.written_files import Written, written_groups
 
@@ -267,14 +268,17 @@ class _Attempt:
     @contextmanager
     def _profiled(self, index: Index, located: Any, snapshot: Snapshot) -> Iterator[_Known]:
         """The rows that shall be written: without those that are older than stored ones."""
-        order = self._order(index, located, snapshot)
+        order, placement = self._order(index, located, snapshot), index.placement(snapshot)
+        placed = placement is not None  # a row that is placed twice is deleted once
         count = partial(
             count_groups,
             snapshot.options,
-            index.placement(snapshot),
+            placement,
             replaces=self.operation in OVERWRITING,
             order=order,
             refuses=self.operation in INSERTS,
+            sums=not self.engine.in_process and not (placed and self.operation == DELETE),
+            given=self.count,
         )
         profile = self.engine.run(located, count, PROFILE)
         if self.operation in INSERTS:
@@ -311,6 +315,8 @@ class _Attempt:
         spread = _spread(engine, rows, plan)
         leaving = (rows, gone) if gone else None
         written = written_groups(engine, transaction, snapshot, index, plan, spread, leaving)
+        if plan.sums_keys:
+            refuse_other_rows(known.profile, written.receipts, self.operation)
         counts = RowCounts.total([absent, *(one.counts for one in written.receipts)])
         if gone:
             counts = replace(counts, deleted=gone.deleted(counts.updated))
@@ -331,6 +337,7 @@ class _Attempt:
             return planned(*told, filled, known.order)
 
         engine, rows, plan = self.engine, known.rows, plan_for(self.engine)
+        plan = replace(plan, sums_keys=not known.profile["key_sum"].null_count)
         if engine is not self.source and is_much(plan):
             rows = self.source.rows(without_codes(engine.to_table(rows)))
             engine, plan = self.source, plan_for(self.source)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from metatable.data.key_texts import KEY
+from metatable.data.operations import DELETE
 from metatable.data.slices import marker_path, partition_metadata, partition_metadata_path
 from metatable.data.taking import joined
 from metatable.engine.protocol import TASK_COLUMN
@@ -29,6 +31,7 @@ from metatable.write.group_maker import GroupMaker
 from metatable.write.made_group import MadeGroup
 from metatable.write.plan import GroupPlan, WritePlan
 from metatable.write.receipts import RECEIPT, FileReceipt, TaskRuns
+from metatable.write.same_rows import key_sum
 from metatable.write.task_rows import TaskRows
 
 __all__ = [
@@ -115,6 +118,11 @@ def _write_planned(
     few small ones."""
     runs, receipts = TaskRuns(partitions), list[FileReceipt]()
     for place, told, written in _written(view, plan, places, rows):
+        if plan.sums_keys:
+            is_delete = plan.operation == DELETE
+            given = (rows.leaving if is_delete else rows.entering).of_group(place)
+            total = key_sum(rows.keys(given), once=not is_delete)
+            told[0] = replace(told[0], key_sum=total)
         receipts += told
         runs.add(written, rows.keys(rows.new(place)))
     lines: list[dict[str, Any]] = [{"file": one.encode()} for one in receipts]

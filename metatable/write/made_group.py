@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import IO
 
@@ -15,6 +16,7 @@ from metatable.metadata.view import TableView
 from metatable.metadata.written import WrittenSlice, facts_of_stored, stats_columns
 from metatable.write.new_log import stats_of_log
 from metatable.write.receipts import FileReceipt
+from metatable.write.same_rows import other_rows, refuse_other_keys
 
 __all__ = ["MadeGroup", "on_top_of"]
 
@@ -46,6 +48,7 @@ class MadeGroup:
         if not ours:
             columns, schema = stats_columns(view.table_schema, view.options), view.table_schema
             keys, stats = facts_of_stored(view.store, FileSlice(target), columns, schema)
+            refuse_other_keys(target.path, target.row_count, written.keys, keys)
             written = replace(written, made=FileSlice(target), keys=keys, stats=stats)
         stat = WriteStat.of(target, base.instant if base else None, self.counts)
         return [FileReceipt(stat, self.told)], written
@@ -75,4 +78,13 @@ def _log_stored(
     if view.store.create(file.path, body):
         return file, stats
     file = replace(file, size_bytes=view.store.size(file.path) or 0)
-    return file, stats_of_log(view, file)
+    stored = stats_of_log(view, file)
+    if _of_keys(stored) != _of_keys(stats):
+        raise other_rows([file.path])
+    return file, stored
+
+
+def _of_keys(stats: Sequence[ColumnStats]) -> tuple[object, ...]:
+    """How many rows there are, and between which keys."""
+    told = next(one for one in stats if one.column == KEY)
+    return told.value_count, told.minimum, told.maximum

@@ -76,6 +76,8 @@ class WritePlan:
     """Whether entries are made of all keys of a new file, not just of those that come and go."""
     prepared: bool = False
     """Whether what goes before the data files is there already; else each task sees to its own."""
+    sums_keys: bool = False
+    """Whether tasks add up the keys that they were given (`same_rows.py`)."""
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ have no place yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from metatable.index.placement import Placement
 from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
+from metatable.storage.hashing import xxh64
 
 __all__ = ["NAMED_KEYS", "PROFILE", "count_groups", "is_open"]
 
@@ -46,6 +47,7 @@ PROFILE = pa.schema(
         pa.field("rows", pa.int64()),
         pa.field("bytes", pa.int64()),
         pa.field("keys", pa.list_(pa.string())),
+        pa.field("key_sum", pa.int64()),
     ]
 )
 
@@ -59,12 +61,14 @@ def count_groups(
     replaces: bool = False,
     order: RowOrder = BY_KEY,
     refuses: bool = False,
+    sums: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Task: rows of each (partition path, location, placed group), in `PROFILE`.
 
     `replaces`: where rows are now leaves the table, and so is no location. `refuses`: rows that are
     located will be refused. Of rows that a plan must find a place for, the texts of `order`: all of
     them, or every n-th, beginning with the least. Of others a few keys, to be named.
+    `sums`: keys are added up (`same_rows.py`).
     """
     table = pa.Table.from_batches(list(batches))
     places, row_of = _places(table, placement)
@@ -92,9 +96,17 @@ def count_groups(
             pa.array(counts),
             pa.array((counts * width).astype(np.int64)),
             pa.array(samples, pa.list_(pa.string())),
+            _sums(keys, row_of, rows) if sums else pa.nulls(len(rows), pa.int64()),
         ],
         schema=PROFILE,
     )
+
+
+def _sums(keys: pa.Array, row_of: Int64s, rows: Sequence[Int64s]) -> pa.Array:
+    """`key_sum` of the keys of each kind of rows."""
+    hashes = xxh64(keys, 0)[row_of]
+    totals = np.array([hashes[here].sum(dtype=np.uint64) for here in rows], np.uint64)
+    return pa.array(totals.view(np.int64))
 
 
 def is_open(group: Mapping[str, str | None]) -> bool:

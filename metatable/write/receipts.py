@@ -42,6 +42,8 @@ class FileReceipt:
 
     stat: WriteStat
     counts: RowCounts
+    key_sum: int = 0
+    """Of the rows that its group was given, if somebody asks (`same_rows.py`)."""
 
     def encode(self) -> str:
         return json.dumps(asdict(self))
@@ -50,7 +52,7 @@ class FileReceipt:
     def decode(cls, text: str) -> FileReceipt:
         """The receipt from what `encode` made, which only passes from a task to its commit."""
         held = json.loads(text)
-        return cls(WriteStat(**held["stat"]), RowCounts(**held["counts"]))
+        return cls(WriteStat(**held["stat"]), RowCounts(**held["counts"]), held["key_sum"])
 
 
 class TaskRuns:

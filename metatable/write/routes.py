@@ -21,9 +21,9 @@ from metatable.engine.protocol import TASK_COLUMN
 from metatable.index.locations import LOCATION_COLUMN
 from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
-from metatable.storage.errors import CorruptError
 from metatable.storage.ordering import PrefixIndex
 from metatable.write.plan import WritePlan
+from metatable.write.same_rows import other_rows
 
 __all__ = ["ROUTE", "SOURCE_COLUMN", "Destinations", "route"]
 
@@ -124,4 +124,4 @@ def _place_inserts(
 def _refuse_unplanned(paths: pa.Array, rows: Int64s) -> None:
     if len(rows):
         found = paths[int(rows[0])].as_py()
-        raise CorruptError("a row appeared after the plan was made", partition_path=found)
+        raise other_rows([found])

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_newest
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
+from metatable.write import commit_pass
 from metatable.write.commit_pass import write
 from tests.index.rows import make, rows, told_tags
 from tests.long import LONG
@@ -205,6 +207,73 @@ def test_a_failed_job_leaves_nothing_visible(
     assert len(_hudi_rows(table.uri)) == 60
     assert table.upsert(rows(40, 100, value=7)).inserted == 40
     assert table.verify().findings == ()
+
+
+def _lose_what_is_kept(spark: Any) -> None:
+    """As where the executors that keep it are lost: it is worked out again when it is asked for."""
+    held = spark.sparkContext._jsc.getPersistentRDDs()
+    for number in [*held]:
+        held[number].unpersist(True)
+
+
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("verb", ["upsert", "delete"])
+def test_rows_that_come_out_otherwise_when_an_executor_is_lost_are_not_written(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, same: bool
+) -> None:
+    """The plan was made without the file group that holds the key which comes the second time."""
+    first = {"upsert": "k001000", "delete": "k000003"}[verb]
+    table = make(str(tmp_path / "table"), "record", "global")
+    table.insert(rows(0, 60))
+    before, asked, plan = _rows_of(table), tmp_path / "asked", commit_pass.planned
+
+    def drawn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            other = asked.exists() and not same
+            asked.touch()
+            yield batch.set_column(0, "id", pa.array(["k000001" if other else first]))
+
+    def planned(*told: Any) -> Any:
+        made = plan(*told)
+        _lose_what_is_kept(spark)
+        return made
+
+    monkeypatch.setattr(commit_pass, "planned", planned)
+    given = spark.createDataFrame(rows(3, 4, value=7)).coalesce(1)
+    given = given.mapInArrow(drawn, given.schema)
+    if same:
+        assert getattr(table, verb)(given).files == 1
+    else:
+        with pytest.raises(UsageError, match=r"came out otherwise"):
+            getattr(table, verb)(given)
+        assert _rows_of(table) == before
+    assert table.verify().findings == ()
+
+
+def test_keys_that_repeat_only_when_rows_are_worked_out_again_are_refused(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, asked = make(str(tmp_path / "table"), "record", "global"), tmp_path / "asked"
+    once = commit_pass.distinct
+
+    def drawn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            ids = ["k1", "k1"] if asked.exists() else ["k1", "k2"]
+            asked.touch()
+            drawn_one = batch.set_column(0, "id", pa.array(ids))
+            yield drawn_one.set_column(1, "city", pa.array(["berlin"] * 2))
+
+    def distinct(*told: Any) -> Any:
+        made = once(*told)
+        _lose_what_is_kept(spark)
+        return made
+
+    monkeypatch.setattr(commit_pass, "distinct", distinct)
+    given = spark.createDataFrame(rows(0, 2)).coalesce(1)
+    given = given.mapInArrow(drawn, given.schema)
+    with pytest.raises(UsageError, match=r"came out otherwise .*'k1'"):
+        table.upsert(given)
+    assert table.scan().count() == 0
 
 
 def test_bad_rows_on_spark_are_refused_with_our_errors(spark: Any, table_uri: str) -> None:
