@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import pyarrow as pa
 
 from metatable.engine.batches import Partition, conform, joined
 
-__all__ = ["cut", "is_full", "once"]
+__all__ = ["cut", "is_full", "once", "pieces"]
 
 PARTITION_ROWS = 1 << 20
 """Large, because a partition pays once for opening, sorting and decoding what it looks up."""
@@ -24,6 +24,23 @@ LEAST_ROWS = 32 << 10
 def is_full(rows: int, size_bytes: int) -> bool:
     """Whether a partition of so much should get no more."""
     return rows >= PARTITION_ROWS or size_bytes >= PARTITION_BYTES
+
+
+def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The same rows, no more at once than a partition of a table has: those of a DataFrame may be
+    of any size."""
+    held = list[pa.RecordBatch]()
+    rows = size_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        rows, size_bytes = rows + batch.num_rows, size_bytes + batch.nbytes
+        del batch  # nor is the last one held while its piece is looked at
+        if is_full(rows, size_bytes):
+            piece, held, rows, size_bytes = pa.Table.from_batches(held), [], 0, 0
+            yield piece
+            del piece
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def cut(table: pa.Table, schema: pa.Schema, slots: int) -> list[Partition]:

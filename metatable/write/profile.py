@@ -7,6 +7,7 @@ have no place yet.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from metatable.data.row_order import BY_KEY, RowOrder
 from metatable.data.samples import FILE_TEXTS, every
 from metatable.data.slices import is_file_id
 from metatable.data.taking import grouped, whole
+from metatable.engine.partitions import pieces
 from metatable.index.locations import LOCATION_COLUMN
 from metatable.index.placement import Placement
 from metatable.storage.arrays import Int64s
@@ -65,41 +67,58 @@ def count_groups(
 ) -> Iterator[pa.RecordBatch]:
     """Task: rows of each (partition path, location, placed group), in `PROFILE`.
 
-    `replaces`: where rows are now leaves the table, and so is no location. `refuses`: rows that are
-    located will be refused. Of rows that a plan must find a place for, the texts of `order`: all of
-    them, or every n-th, beginning with the least. Of others a few keys, to be named.
-    `sums`: keys are added up (`same_rows.py`).
+    A task may be given any number of rows, and holds some of them at a time. `replaces`: where rows
+    are now leaves the table, and so is no location. `refuses`: rows that are located will be refused.
+    Of rows that a plan must find a place for, the texts of `order`: all of them, or every n-th,
+    beginning with the least. Of others a few keys, to be named. `sums`: keys are added up
+    (`same_rows.py`).
     """
-    table = pa.Table.from_batches(list(batches))
-    places, row_of = _places(table, placement)
-    if replaces:
-        nowhere = pa.nulls(len(row_of), pa.string())
-        places |= {"located_path": nowhere, "file_id": nowhere}
-    groups, rows = grouped(places)  # by their texts, or by numbers of these
-    width = table.nbytes / max(table.num_rows, 1)
-    keys = table[KEY].combine_chunks()
-    texts = order.texts(table)
-    counts = np.array([len(here) for here in rows], dtype=np.int64)
-    finest = max(1, options.most_rows(width) // FILE_TEXTS)
-    kinds = groups.to_pylist()
-    open_rows = sum(len(here) for one, here in zip(kinds, rows, strict=True) if is_open(one))
-    steps = -(-open_rows // MOST_KEYS), finest
-    samples = [
-        _sample(keys if refuses and kind["file_id"] else texts, row_of[here], *steps)
-        if is_open(kind)
-        else keys.take(pa.array(row_of[here[:NAMED_KEYS]])).to_pylist()
-        for kind, here in zip(kinds, rows, strict=True)
-    ]
-    yield pa.RecordBatch.from_arrays(
-        [
-            *(groups[name].combine_chunks() for name in places),
-            pa.array(counts),
-            pa.array((counts * width).astype(np.int64)),
-            pa.array(samples, pa.list_(pa.string())),
-            _sums(keys, row_of, rows) if sums else pa.nulls(len(rows), pa.int64()),
-        ],
-        schema=PROFILE,
-    )
+    asked = _Asked(options, placement, replaces, order, refuses, sums)
+    yield from map(asked.counted, pieces(batches))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What `count_groups` is asked."""
+
+    options: Options
+    placement: Placement | None
+    replaces: bool
+    order: RowOrder
+    refuses: bool
+    sums: bool
+
+    def counted(self, table: pa.Table) -> pa.RecordBatch:
+        """`PROFILE` of these rows."""
+        places, row_of = _places(table, self.placement)
+        if self.replaces:
+            nowhere = pa.nulls(len(row_of), pa.string())
+            places |= {"located_path": nowhere, "file_id": nowhere}
+        groups, rows = grouped(places)  # by their texts, or by numbers of these
+        width = table.nbytes / max(table.num_rows, 1)
+        keys = table[KEY].combine_chunks()
+        texts = self.order.texts(table)
+        counts = np.array([len(here) for here in rows], dtype=np.int64)
+        finest = max(1, self.options.most_rows(width) // FILE_TEXTS)
+        kinds = groups.to_pylist()
+        open_rows = sum(len(here) for one, here in zip(kinds, rows, strict=True) if is_open(one))
+        steps = -(-open_rows // MOST_KEYS), finest
+        samples = [
+            _sample(keys if self.refuses and kind["file_id"] else texts, row_of[here], *steps)
+            if is_open(kind)
+            else keys.take(pa.array(row_of[here[:NAMED_KEYS]])).to_pylist()
+            for kind, here in zip(kinds, rows, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(
+            [
+                *(groups[name].combine_chunks() for name in places),
+                pa.array(counts),
+                pa.array((counts * width).astype(np.int64)),
+                pa.array(samples, pa.list_(pa.string())),
+                _sums(keys, row_of, rows) if self.sums else pa.nulls(len(rows), pa.int64()),
+            ],
+            schema=PROFILE,
+        )
 
 
 def _sums(keys: pa.Array, row_of: Int64s, rows: Sequence[Int64s]) -> pa.Array:

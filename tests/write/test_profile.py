@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import metatable
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.options import Options
+from metatable.engine import partitions
 from metatable.index.locations import LOCATION, LOCATION_COLUMN
 from metatable.storage.counters import Counters
 from metatable.write import profile
@@ -62,3 +64,28 @@ def test_files_of_many_table_partitions_hold_no_more_rows_than_asked_for(
     sizes = table.files().row_counts.tolist()
     assert (sum(sizes), len(sizes)) == (count, 12)
     assert max(sizes) <= 640
+
+
+def _wide(count: int) -> Iterator[pa.RecordBatch]:
+    """Batches of new rows, a MB each."""
+    for number in range(count):
+        keys = [f"k{number:03}-{row}-{'x' * 10_000}" for row in range(100)]
+        columns = [pa.array(keys), pa.array(["a"] * 100), pa.nulls(100, LOCATION)]
+        yield pa.RecordBatch.from_arrays(columns, names=[KEY, PATH, LOCATION_COLUMN])
+
+
+def test_a_task_of_many_rows_holds_some_of_them_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition of Spark's may be any size."""
+    monkeypatch.setattr(partitions, "is_full", lambda rows, size_bytes: size_bytes > 4 << 20)
+    before, held, told = pa.total_allocated_bytes(), [0], 0
+
+    def given() -> Iterator[pa.RecordBatch]:
+        for batch in _wide(64):
+            held.append(pa.total_allocated_bytes() - before)
+            yield batch
+
+    for made in profile.count_groups(OPTIONS, None, given(), Counters()):
+        told += sum(made["rows"].to_pylist())
+        del made
+    assert told == 6400
+    assert max(held) < 16 << 20
