@@ -284,11 +284,12 @@ class _Attempt:
         if self.operation in INSERTS:
             _refuse_existing(profile)
         ordering = snapshot.options.ordering
-        known = profile["file_id"].null_count < profile.num_rows
+        known = _rows(profile.filter(profile["file_id"].is_valid()))
         if ordering is None or self.operation == DELETE or not known:
             yield _Known(located, order, profile)
             return
-        with without_stale_rows(self.engine, located, snapshot, ordering) as (fresh, stale):
+        judged = without_stale_rows(self.engine, located, snapshot, ordering, known)
+        with judged as (fresh, stale):
             again = self.engine.run(fresh, count, PROFILE) if stale else profile
             yield _Known(fresh, order, again, stale)
 

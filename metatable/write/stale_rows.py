@@ -24,6 +24,7 @@ from metatable.data.merge import newer
 from metatable.data.slice_reader import read_slice
 from metatable.data.slices import FileSlice
 from metatable.data.taking import joined, taken
+from metatable.engine.partitions import pieces
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index.locations import LOCATION_COLUMN, located_slices, location_texts
 from metatable.metadata.view import TableView, read_columns
@@ -35,15 +36,19 @@ __all__ = ["without_stale_rows"]
 
 STALE = "_metatable_stale"
 
+ROWS_TOGETHER = 1 << 20
+"""Rows, about, that a task holds against what is stored: all those of some files."""
+
 _TASK_FIELD = [pa.field(TASK_COLUMN, pa.int32())]
 _COUNT = pa.schema([pa.field("rows", pa.int64())])
 
 
 @contextmanager
 def without_stale_rows(
-    engine: Engine[Any], located: Any, view: TableView, ordering: str
+    engine: Engine[Any], located: Any, view: TableView, ordering: str, known: int
 ) -> Iterator[tuple[Any, int]]:
-    """(`located` without its stale rows, how many these were); reads two columns of the files."""
+    """(`located` without its stale rows, how many these were); reads two columns of the files.
+    `known`: of how many rows the key is stored."""
     if not _may_hold_newer(engine, located, view, ordering):
         yield located, 0
         return
@@ -51,8 +56,9 @@ def without_stale_rows(
     identity = [KEY] if view.options.is_global else [KEY, PATH]
     inputs = [KEY, PATH, ordering, LOCATION_COLUMN]
     asked = pa.schema([*(schema.field(name) for name in inputs), *_TASK_FIELD])
-    known = engine.map(located, inputs, partial(_located, engine.slots), asked)
-    spread = engine.exchange(known, TASK_COLUMN, engine.slots)
+    tasks = max(engine.slots, -(-known // ROWS_TOGETHER))
+    dealt = engine.map(located, inputs, partial(_located, tasks), asked)
+    spread = engine.exchange(dealt, TASK_COLUMN, tasks)
     judged = pa.schema([*(schema.field(name) for name in identity), pa.field(STALE, pa.bool_())])
     judge = partial(_stale, view, ordering, identity)
     with engine.keep(engine.map(spread, inputs, judge, judged)) as stale:
@@ -90,19 +96,20 @@ def _least(
     ordering: str, batches: Iterator[pa.RecordBatch], counters: Counters
 ) -> Iterator[pa.RecordBatch]:
     """Task: of each file group the least value that comes, and whether there is a null."""
-    table = pa.Table.from_batches(list(batches))
-    location = table[LOCATION_COLUMN].combine_chunks()
-    columns = {
-        "path": location_texts(location, "partition_path"),
-        "file_id": location_texts(location, "file_id"),
-        "least": table[ordering],
-        "null": pc.is_null(table[ordering]),
-    }
-    known = pa.table(columns).filter(location.is_valid())
-    found = known.group_by(["path", "file_id"]).aggregate([("least", "min"), ("null", "any")])
-    schema = _least_schema(table.schema.field(ordering).type)
-    made = found.select(["path", "file_id", "least_min", "null_any"]).rename_columns(schema.names)
-    yield from made.cast(schema).to_batches()
+    for table in pieces(batches):
+        location = table[LOCATION_COLUMN].combine_chunks()
+        columns = {
+            "path": location_texts(location, "partition_path"),
+            "file_id": location_texts(location, "file_id"),
+            "least": table[ordering],
+            "null": pc.is_null(table[ordering]),
+        }
+        known = pa.table(columns).filter(location.is_valid())
+        found = known.group_by(["path", "file_id"])
+        least = found.aggregate([("least", "min"), ("null", "any")])
+        schema = _least_schema(table.schema.field(ordering).type)
+        told = least.select(["path", "file_id", "least_min", "null_any"])
+        yield from told.rename_columns(schema.names).cast(schema).to_batches()
 
 
 def _located(
