@@ -233,13 +233,20 @@ def _files_in(view: TableView, paths: Sequence[str] | None) -> FileSystemView:
 
 
 def _where(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
-    """Task: where rows go, and where their keys are now, with a few of them."""
+    """Task: where rows go, and where their keys are now; with a few of the keys that might have to
+    move."""
+    found = dict[tuple[str, str | None], list[str]]()
     for batch in batches:
         located = pc.struct_field(batch[LOCATION_COLUMN], "partition_path")
         groups, rows = grouped({"path": whole(batch[PATH]), "located": located})
-        keys = [batch[KEY].take(pa.array(here[:NAMED_KEYS])).to_pylist() for here in rows]
-        columns = [whole(groups["path"]), whole(groups["located"])]
-        yield pa.RecordBatch.from_arrays([*columns, pa.array(keys, _WHERE.types[2])], schema=_WHERE)
+        places = zip(groups["path"].to_pylist(), groups["located"].to_pylist(), strict=True)
+        for place, here in zip(places, rows, strict=True):
+            keys = found.setdefault(place, [])
+            if place[1] not in (None, place[0]) and len(keys) < NAMED_KEYS:
+                some = pa.array(here[: NAMED_KEYS - len(keys)])
+                keys += batch[KEY].take(some).to_pylist()
+    told = [dict(zip(_WHERE.names, (*place, keys), strict=True)) for place, keys in found.items()]
+    yield pa.RecordBatch.from_pylist(told, schema=_WHERE)
 
 
 def entries_gone(
