@@ -56,6 +56,12 @@ class Engine(Protocol[Rows]):
     claimed or holds in memory is theirs, too."""
 
     @property
+    def speculates(self) -> bool:
+        """Whether two attempts of a task may run at once: one goes on for a while when the other,
+        and the run with it, has ended."""
+        ...
+
+    @property
     def slots(self) -> int:
         """How many tasks are worth running at once."""
         ...

@@ -142,14 +142,14 @@ def write(
 
     asked = operation, dict(note or {}), given, named, sort_by
     with prepared_near(engine, rows, snapshot, prepare) as (near, rows):
-        once = distinct(near, rows, options, operation)
+        once, count = distinct(near, rows, options, operation)
 
         def attempt(number: int) -> WriteResult:
             young = number == 1 and clock.now_ms() - began_ms < YOUNG_MS
             base = first if young else begin()
             if not base.base.is_of(first.base):  # the rows were prepared for that one
                 raise StaleError("table was replaced by another one", path=store.uri)
-            return _Attempt(base, near, engine, once, *asked).run(number, began)
+            return _Attempt(base, near, engine, once, count, *asked).run(number, began)
 
         return attempts(operation, options.commit_retries, attempt)
 
@@ -194,6 +194,8 @@ class _Attempt:
     source: Engine[Any]
     """The engine that the rows came from, as a rule the same."""
     rows: Any
+    count: int
+    """How many rows were given."""
     operation: str
     note: Mapping[str, str]
     given: _Given

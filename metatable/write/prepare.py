@@ -144,15 +144,17 @@ def _refuse_long(options: Options, keys: pa.Array, paths: pa.Array) -> None:
         )
 
 
-def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -> Any:
-    """Rows with one row a key. Raises UsageError for repeated keys without an ordering.
+def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -> tuple[Any, int]:
+    """(rows with one row a key; how many were given). Raises UsageError for repeated keys without
+    an ordering.
 
     Hashes are compared first, eight bytes per row; texts only where two are equal.
     """
     identity = [KEY] if options.is_global else [KEY, PATH]
-    count = _tasks_for_repeats(engine, rows, identity)
-    if not count:
-        return rows
+    given, is_doubtful = _repeats(engine, rows, identity)
+    if not is_doubtful:
+        return rows, given
+    count = max(engine.slots, -(-given // ROWS_TOGETHER))
     names = engine.columns(rows)
     field = pa.schema([pa.field(TASK_COLUMN, pa.int32())])
     spread = partial(_by_key, count)
@@ -163,7 +165,7 @@ def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -
         pa.schema([pa.field("keys", pa.string())]),
     )
     if not found.num_rows:
-        return rows
+        return rows, given
     ordering = options.ordering if options.ordering in engine.columns(rows) else None
     if ordering is None and operation != DELETE:
         raise UsageError(
@@ -173,25 +175,23 @@ def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -
         )
     together = engine.exchange(engine.extend(rows, [KEY], spread, field), TASK_COLUMN, count)
     schema = engine.schema(rows)
-    return engine.map(together, names, partial(_deduplicated, identity, ordering), schema)
+    once = engine.map(together, names, partial(_deduplicated, identity, ordering), schema)
+    return once, given
 
 
-def _tasks_for_repeats(engine: Engine[Any], rows: Any, identity: Sequence[str]) -> int:
-    """How many tasks should look closer at the rows; 0: no two of them have the same hash."""
+def _repeats(engine: Engine[Any], rows: Any, identity: Sequence[str]) -> tuple[int, bool]:
+    """How many rows there are, and whether two of them have the same hash."""
     here = engine.held(rows)
     if here is not None and sum(map(len, here)) <= FEW_ROWS:
         hashes = [np.zeros(0, np.uint64), *(_hashed(identity, batch) for batch in here)]
         if not has_repeats(np.concatenate(hashes)):
-            return 0
+            return sum(map(len, here)), False
     tasks = engine.slots * HASH_TASKS_PER_SLOT
     fields = pa.schema([pa.field(_HASH, pa.int64()), pa.field(TASK_COLUMN, pa.int32())])
     hashes = engine.map(rows, identity, partial(_hashes, identity, tasks), fields)
     spread = engine.exchange(hashes, TASK_COLUMN, tasks)
     found = engine.run(spread, _equal_hashes, _EQUAL_HASHES)
-    if not pc.any(found["again"]).as_py():
-        return 0
-    rows_given = int(pc.sum(found["rows"]).as_py())
-    return max(engine.slots, -(-rows_given // ROWS_TOGETHER))
+    return int(pc.sum(found["rows"]).as_py() or 0), bool(pc.any(found["again"]).as_py())
 
 
 def _hashes(

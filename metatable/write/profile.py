@@ -37,6 +37,9 @@ MOST_KEYS = 16 * SAMPLE_KEYS
 """Keys it gives of all table partitions, about, however many these are: of each the least, and no
 fewer than files are cut by. All that partitions give meets in one process."""
 
+ALL_KEYS = 1 << 21
+"""Keys that all partitions of rows together give, about: some hundred MiB where they meet."""
+
 NAMED_KEYS = 5
 """The most keys that an error names."""
 
@@ -64,16 +67,17 @@ def count_groups(
     order: RowOrder = BY_KEY,
     refuses: bool = False,
     sums: bool = False,
+    given: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """Task: rows of each (partition path, location, placed group), in `PROFILE`.
 
     A task may be given any number of rows, and holds some of them at a time. `replaces`: where rows
-    are now leaves the table, and so is no location. `refuses`: rows that are located will be refused.
+    are now leaves the table, and so is no location. `refuses`: rows that are located are refused.
     Of rows that a plan must find a place for, the texts of `order`: all of them, or every n-th,
     beginning with the least. Of others a few keys, to be named. `sums`: keys are added up
-    (`same_rows.py`).
+    (`same_rows.py`). `given`: rows of all tasks together, about.
     """
-    asked = _Asked(options, placement, replaces, order, refuses, sums)
+    asked = _Asked(options, placement, replaces, order, refuses, sums, given)
     yield from map(asked.counted, pieces(batches))
 
 
@@ -87,6 +91,7 @@ class _Asked:
     order: RowOrder
     refuses: bool
     sums: bool
+    given: int
 
     def counted(self, table: pa.Table) -> pa.RecordBatch:
         """`PROFILE` of these rows."""
@@ -102,7 +107,7 @@ class _Asked:
         finest = max(1, self.options.most_rows(width) // FILE_TEXTS)
         kinds = groups.to_pylist()
         open_rows = sum(len(here) for one, here in zip(kinds, rows, strict=True) if is_open(one))
-        steps = -(-open_rows // MOST_KEYS), finest
+        steps = max(-(-open_rows // MOST_KEYS), -(-self.given // ALL_KEYS)), finest
         samples = [
             _sample(keys if self.refuses and kind["file_id"] else texts, row_of[here], *steps)
             if is_open(kind)

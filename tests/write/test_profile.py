@@ -15,7 +15,7 @@ from metatable.data.options import Options
 from metatable.engine import partitions
 from metatable.index.locations import LOCATION, LOCATION_COLUMN
 from metatable.storage.counters import Counters
-from metatable.write import profile
+from metatable.write import commit_pass, profile
 
 OPTIONS = Options(name="t", key=("id",), partition_by=("city",))
 
@@ -89,3 +89,27 @@ def test_a_task_of_many_rows_holds_some_of_them_at_a_time(monkeypatch: pytest.Mo
         del made
     assert told == 6400
     assert max(held) < 16 << 20
+
+
+def test_all_tasks_together_give_no_more_keys_than_one_process_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile, "ALL_KEYS", 100)
+    told, plan = list[int](), commit_pass.planned
+
+    def planned(view: Any, index: Any, found: pa.Table, *rest: Any) -> Any:
+        told.append(sum(map(len, found["keys"].to_pylist())))
+        return plan(view, index, found, *rest)
+
+    monkeypatch.setattr(commit_pass, "planned", planned)
+    ids = [f"k{number:05}" for number in range(4000)]
+    table = metatable.create(
+        tmp_path / "table",
+        pa.schema([("id", pa.string())]),
+        key="id",
+        options={"file_rows": 6400},
+        storage_options={"durable": "false"},
+    )
+    assert table.insert(pa.table([ids], ["id"])).inserted == 4000
+    assert told[0] == 100
+    assert table.files().row_counts.tolist() == [4000]
