@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from itertools import zip_longest
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -33,15 +35,24 @@ def literal(values: pa.Array) -> Column:
 
 def weight_of_row(schema: StructType) -> Column:
     """About the bytes of a row as Arrow, as a sum without an overflow."""
-    weight: Column = F.lit(FIXED_BYTES * len(schema.fields)).cast("long")
+    parts: list[Column] = [F.lit(FIXED_BYTES * len(schema.fields)).cast("long")]
     for field in schema.fields:
         column = named(field.name)
         if isinstance(field.dataType, ArrayType | MapType | StructType):
             column = F.to_json(F.struct(column))
         elif not isinstance(field.dataType, BinaryType | StringType):
             continue
-        weight = weight + F.coalesce(F.octet_length(column), F.lit(0))
-    return weight
+        parts.append(F.coalesce(F.octet_length(column).cast("long"), F.lit(0)))
+    return _sum(parts)
+
+
+def _sum(parts: Sequence[Column]) -> Column:
+    """The sum of these columns, as flat as can be: Spark goes down an expression by calls, and of a
+    thousand ends its stack, or refuses what a client of Spark Connect sends."""
+    while len(parts) > 1:
+        pairs = zip_longest(parts[::2], parts[1::2])
+        parts = [left if right is None else left + right for left, right in pairs]
+    return parts[0]
 
 
 def within(column: Column, name: str, count: int) -> Column:

@@ -230,18 +230,18 @@ class SparkEngine:
             if rows.schema[name].dataType != kind:  # texts that Spark would compare by a collation
                 mine = mine.cast(kind)
             equal = equal & mine.eqNullSafe(F.col(theirs[name]))
-        added = [
-            F.col(theirs[name]).alias(name) for name in schema.names if name not in rows.columns
-        ]
+        held = dict.fromkeys(rows.columns)
+        added = [F.col(theirs[name]).alias(name) for name in schema.names if name not in held]
         with _own_errors():
             joined = rows.join(right, on=equal, how="left")
         return _chosen(joined, *map(named, rows.columns), *added)
 
     def select(self, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
         """Only these columns, in this order."""
+        held = dict.fromkeys(rows.columns)  # which Spark lists anew each time
         for column in columns:
-            if column not in rows.columns:
-                raise UsageError("no such column", column=column, expected=rows.columns)
+            if column not in held:
+                raise UsageError("no such column", column=column, expected=[*held])
         return _chosen(rows, *map(named, columns))
 
     @contextmanager

@@ -14,6 +14,7 @@ import pytest
 from metatable.engine.local import LocalEngine
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_newest
+from metatable.spark.columns import weight_of_row
 from metatable.spark.engine import SparkEngine
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
@@ -151,6 +152,19 @@ def test_rows_are_weighed_by_their_texts_once(spark: Any, monkeypatch: pytest.Mo
     assert found is not None
     assert found["s"].to_pylist() == ["ä" * 50, None]
     assert jobs == [["rows", "bytes"], given.columns]
+
+
+def test_rows_of_very_many_columns_are_weighed(spark: Any) -> None:
+    """Each text is a part of one sum, which Spark goes down by calls."""
+    texts = ", ".join(f"'{'x' * (number % 5)}' as c{number}" for number in range(2000))
+    schema = spark.sql(f"select {texts}").schema
+    weight = str(weight_of_row(schema))
+    depth = [0]
+    for letter in weight:
+        depth.append(depth[-1] + {"(": 1, ")": -1}.get(letter, 0))
+    assert max(depth) < 20
+    few = spark.createDataFrame([("ab", None), ("c", "é")], "a string, b string")
+    assert few.select(weight_of_row(few.schema).alias("w")).toArrow()["w"].to_pylist() == [18, 19]
 
 
 def test_a_delete_keeps_the_columns_of_keys_alone(
