@@ -281,6 +281,7 @@ def _worked(transaction: Transaction, engine: Engine[Any], service: Service[Any]
     _log.info("%s on version %d: %s", service.name, snapshot.version, plan.summary)
     if isinstance(plan, NothingDue):
         return snapshot.version, plan.summary, plan.facts
+    transaction.speculates = engine.speculates
     outcome = service.work(engine, snapshot, plan, _begun(transaction, service))
     newest = transaction.publish(outcome.change)
     if outcome.after is None:

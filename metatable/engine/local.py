@@ -79,6 +79,7 @@ class LocalEngine:
 
     name = "local"
     in_process = True
+    speculates = False
 
     def __init__(
         self,

@@ -55,6 +55,8 @@ class Transaction:
         self.planned: tuple[str, ...] = ()
         """Paths that this commit may write: given up, they go with or without a marker. Those of a
         service its commit tells."""
+        self.speculates = False
+        """Whether tasks that another attempt has overtaken may still write for it."""
         self._taken = frozenset(taken) | set(base.withdrawn)
         self._lease: Lease | None = None
         self._action = "commit"
@@ -246,7 +248,7 @@ class Transaction:
         nobody's, and hidden from Hudi."""
         if not isinstance(error, _OUTCOME_KNOWN):
             return error is None
-        return not (self._started and error.others_go_on)
+        return not (self._started and (self.speculates or error.others_go_on))
 
     def _look_for_newer(self, error: CorruptError) -> None:
         """A file of the base may be gone because its commit was undone, or the base is not kept

@@ -91,6 +91,11 @@ class SparkEngine:
         parts = self.session.range(1 << 12).select(F.spark_partition_id().alias("part"))
         return int(parts.agg(F.max("part").alias("last")).toArrow()["last"][0].as_py()) + 1
 
+    @property
+    def speculates(self) -> bool:
+        """Whether the cluster runs slow tasks twice."""
+        return str(self.session.conf.get("spark.speculation", "false")).lower() == "true"
+
     def scratch(self, store: Store) -> Store:
         """A folder in the table's own store, which every worker reaches."""
         return Store(f"{store.uri}/{self._folder}", store.options, store.counters)

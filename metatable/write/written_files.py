@@ -99,7 +99,7 @@ def written_groups(
     leaves the table.
     """
     store = transaction.store
-    transaction.planned = plan.paths
+    transaction.planned, transaction.speculates = plan.paths, engine.speculates
     few = len(plan.groups) <= MOST_TOGETHER
     prepared = preparations(snapshot, plan, plan.groups) if few else ()
     transaction.begin_files(prepared, here=engine.in_process)

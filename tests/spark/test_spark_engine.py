@@ -281,6 +281,14 @@ def test_slots_are_the_cores_of_the_session(engine: SparkEngine) -> None:
     assert engine.slots == engine.session.sparkContext.defaultParallelism
 
 
+def test_a_cluster_that_runs_slow_tasks_twice_says_so(engine: SparkEngine) -> None:
+    core = "spark.sql.legacy.setCommandRejectsSparkCoreConfs"
+    assert not engine.speculates
+    with settings(engine.session, {core: "false"}):
+        with settings(engine.session, {"spark.speculation": "true"}):
+            assert engine.speculates
+
+
 def test_a_stream_and_a_double_column_are_refused(engine: SparkEngine) -> None:
     stream = engine.session.readStream.format("rate").load()
     with pytest.raises(UsageError, match="no end"):

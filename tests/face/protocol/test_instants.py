@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,35 @@ def test_what_one_worker_writes_after_another_has_failed_is_swept(one: Table) ->
     assert not late.exists()
     assert late.stem.rpartition("_")[2] in newest(one).withdrawn
     assert list(Path(one.uri, LEASES).glob("*")) == []
+
+
+class Speculative(LocalEngine):
+    speculates = True
+
+
+def test_what_a_task_writes_after_its_twin_has_ended_is_swept(
+    one: Table, between: Callable[[Callable[[], Any]], None]
+) -> None:
+    """The commit that it writes for has lost a race meanwhile, and was given up."""
+    planned: list[Path] = []
+
+    def noted(verb: str, path: str) -> None:
+        if verb == "create" and path.endswith(".parquet"):
+            planned.append(Path(one.uri, path))
+
+    store, _ = watched(one.uri, before=noted)
+    between(lambda: one.upsert(arrow(rows(3, 5, 9))))
+    result = write(store, Speculative(1), arrow(rows(3, 5, 2)), "upsert")
+    assert result.attempts == 2
+    late = planned[0]
+    late.write_bytes(b"late")
+    for _ in range(2):
+        age_leases(one, 90)
+        recover(one)
+    assert not late.exists()
+    assert late.stem.rpartition("_")[2] in newest(one).withdrawn
+    assert list(Path(one.uri, LEASES).glob("*")) == []
+    assert read_by_hudi(one.uri) == scanned(one)
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
