@@ -91,6 +91,14 @@ class SparkEngine:
         parts = self.session.range(1 << 12).select(F.spark_partition_id().alias("part"))
         return int(parts.agg(F.max("part").alias("last")).toArrow()["last"][0].as_py()) + 1
 
+    @made_once
+    def _grows(self) -> bool:
+        """Whether the cluster gets executors as it needs them: how many tasks it runs at once now
+        says little then, at first nothing."""
+        conf = self.session.conf
+        is_dynamic = str(conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true"
+        return is_dynamic and not str(conf.get("spark.master", "")).startswith("local")
+
     @property
     def speculates(self) -> bool:
         """Whether the cluster runs slow tasks twice."""
@@ -200,8 +208,9 @@ class SparkEngine:
     ) -> DataFrame | None:
         """`rows` with the one column of `fields`, in no more tasks than run at once: each of them
         opens what it needs by itself. None where these are more than this process has processors:
-        the same files would be opened again and again."""
-        if self.slots > LocalEngine().slots:
+        the same files would be opened again and again; and where they would keep a cluster from
+        growing that grows by the tasks that wait."""
+        if self._grows or self.slots > LocalEngine().slots:
             return None
         [field] = fields
         lists = pa.schema([pa.field(field.name, pa.list_(field))])
