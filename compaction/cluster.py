@@ -121,7 +121,7 @@ class Cluster(Service[ClusterPlan]):
         self, engine: Engine[Any], snapshot: Snapshot, plan: ClusterPlan, owner: Owner
     ) -> Outcome:
         store, instant, slices = snapshot.store, owner.instant, plan.slices
-        scratch = engine.scratch(store)
+        scratch = engine.scratch(store, owner.name)
         partitions = tuple(partitions_of(snapshot.options, create_index(snapshot.options)))
         files = _cut(engine, snapshot, plan, instant)
         markers = [marker_path(one, instant, "CREATE") for one in files.targets]

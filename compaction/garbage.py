@@ -50,7 +50,8 @@ BATCH_FILES = 16 << 10
 """Files of the walk that are looked at together."""
 
 SCRATCH_LEASES = 10
-"""A half-written local file that has not grown for so many leases is nobody's."""
+"""A half-written local file that has not grown for so many leases is nobody's. What tasks elsewhere
+hand to each other stays as long as its owner lives, besides."""
 
 
 class FileKind(StrEnum):
@@ -192,6 +193,8 @@ def _private(listed: Listed, kept: Kept, now: float) -> Suspect | None:
     kind, named = told
     if kind in (FileKind.HFILES, FileKind.PAGES):
         owner = _owner(listed.name)
+    elif kind is FileKind.SCRATCH:
+        owner = Owner.of_folder(named)
     else:
         owner = named if kind in (*NAMED_BY_INSTANT, FileKind.RINGS) else ""
     return Suspect(listed.path, listed.size_bytes, kind, owner)

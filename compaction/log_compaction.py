@@ -153,7 +153,7 @@ class CompactLogs(Service[LogPlan]):
     def work(self, engine: Engine[Any], snapshot: Snapshot, plan: LogPlan, owner: Owner) -> Outcome:
         store, instant = snapshot.store, self.instant
         begin(store, instant, COMPACTION)
-        scratch = engine.scratch(store)
+        scratch = engine.scratch(store, owner.name)
         made = _written(engine, snapshot, plan, instant, scratch)
         adds = built_hfiles(store, made.partitions, made.runs, scratch, owner)
         drop_runs(scratch, made.runs)

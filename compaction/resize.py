@@ -120,7 +120,7 @@ class Resize(Schedulable[ResizePlan]):
         rings = resized(snapshot, plan, instant)
         parents, empty = _groups(snapshot, plan)
         children = children_of(plan, rings, parents, instant)
-        scratch = engine.scratch(store)
+        scratch = engine.scratch(store, owner.name)
         made = written_children(engine, snapshot, children, scratch)
         entries = _entries(snapshot, parents.values(), rings.values(), made.runs, scratch)
         replaced = ids_by_path(parents, plan.paths)

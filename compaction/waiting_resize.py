@@ -188,7 +188,7 @@ class CarryOutResize(Service[WaitingPlan]):
             replace(one, write_token=tokens[one.file_id])
             for one in children_of(plan.resize, rings, plan.planned, instant)
         ]
-        scratch = engine.scratch(store)
+        scratch = engine.scratch(store, owner.name)
         made = written_children(engine, snapshot, jobs, scratch, is_told=True)
         # statistics of the base files: what else there is to say is composed with the version
         stats = (ColumnStatsPartition(snapshot.options),)

@@ -98,7 +98,7 @@ class LocalEngine:
         self._twice = twice
         self._scratch: str | None = None
 
-    def scratch(self, store: Store) -> Store:
+    def scratch(self, store: Store, owner: str = "") -> Store:
         """A folder of this machine, gone with this engine; `store` only lends its counters."""
         if self._scratch is None:  # made by what is first put there: small commits put nothing
             self._scratch = folder_of(self)

@@ -69,8 +69,9 @@ class Engine(Protocol[Rows]):
     counters: Counters
     """Sum over all tasks that have finished so far."""
 
-    def scratch(self, store: Store) -> Store:
-        """A place that all workers reach, for files that one job hands to the next."""
+    def scratch(self, store: Store, owner: str = "") -> Store:
+        """A place that all workers reach, for files that one job hands to the next. `owner`: who
+        writes (`Owner.name`), for whoever cleans the table meanwhile."""
         ...
 
     def rows(self, data: Any) -> Rows:

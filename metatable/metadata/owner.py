@@ -3,9 +3,10 @@
     <instant>-<nonce>-<id>.hfile      of a data commit: the nonce is that of its lease
     <operation>-<nonce>-<id>.hfile    of a service: the nonce is its own
 
-Names of pages are `<the same>-<id>.json`. Whoever gives up deletes the index files that begin with
-the owner's prefix, and nothing else can. Two writers whose clocks show the same millisecond have
-two nonces, and an operation is no instant.
+Names of pages are `<the same>-<id>.json`; what tasks elsewhere hand to each other lies in a folder
+called `<the same>`. Whoever gives up deletes the index files that begin with the owner's prefix,
+and nothing else can. Two writers whose clocks show the same millisecond have two nonces, and an
+operation is no instant.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from metatable.metadata.home import HOME
 
 __all__ = ["Owner"]
 
-_OWNED = re.compile(r"((?:\d{17}|\d{14}|[a-z_]+)-[0-9a-f]{32})-[0-9a-f]{32}\.")
+_NAME = r"((?:\d{17}|\d{14}|[a-z_]+)-[0-9a-f]{32})"
+_OWNED, _FOLDER = re.compile(rf"{_NAME}-[0-9a-f]{{32}}\."), re.compile(rf"{_NAME}/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,13 @@ class Owner:
     def prefix(self) -> str:
         """What the names of its index files and pages begin with."""
         return f"{self.name}-"
+
+    @staticmethod
+    def of_folder(path: str) -> str:
+        """The name of the owner that the first folder of this path is called by; "" where it is
+        called otherwise."""
+        told = _FOLDER.match(path)
+        return told[1] if told else ""
 
     @staticmethod
     def of_file(name: str) -> str:

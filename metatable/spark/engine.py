@@ -55,7 +55,7 @@ from metatable.storage import errors
 from metatable.storage.counters import Counters
 from metatable.storage.errors import MetatableError, UsageError
 from metatable.storage.made_once import made_once
-from metatable.storage.store import Store
+from metatable.storage.store import TEMPORARY, Store
 
 __all__ = ["SparkEngine"]
 
@@ -78,7 +78,7 @@ class SparkEngine:
             raise _no_rows(source)
         check_session(self.session)
         self.counters = Counters() if counters is None else counters
-        self._folder = f".hoodie/metatable/tmp/{uuid.uuid4().hex}"
+        self._name = uuid.uuid4().hex
         self._weighed: tuple[DataFrame, int, int] | None = None
 
     @made_once
@@ -104,9 +104,10 @@ class SparkEngine:
         """Whether the cluster runs slow tasks twice."""
         return str(self.session.conf.get("spark.speculation", "false")).lower() == "true"
 
-    def scratch(self, store: Store) -> Store:
+    def scratch(self, store: Store, owner: str = "") -> Store:
         """A folder in the table's own store, which every worker reaches."""
-        return Store(f"{store.uri}/{self._folder}", store.options, store.counters)
+        folder = f"{TEMPORARY}/{owner or self._name}"
+        return Store(f"{store.uri}/{folder}", store.options, store.counters)
 
     def rows(self, data: Any) -> DataFrame:
         """Adopt a DataFrame, or a small Arrow table. Raises UsageError for what is neither."""

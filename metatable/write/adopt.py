@@ -191,7 +191,7 @@ def _with_entries(
     partitions = partitions_of(first.options, index)
     columns = stats_columns(view.table_schema, first.options)
     files = StoredFiles.of(view, index, partitions, columns, foreign=True)
-    scratch = engine.scratch(store)
+    scratch = engine.scratch(store, owner.name)
     runs = runs_of(engine, files, scratch, live.slices)
     try:
         refuse_duplicates(engine, files, scratch, live.slices, runs)

@@ -91,7 +91,7 @@ def _changed(
     view = Snapshot(store, replace(base, options=options))  # for what its index asks of it
     made = StoredFiles.of(view, other, other.partitions, {}, foreign=False)
     owner = transaction.serve(OPERATION)
-    scratch = engine.scratch(store)
+    scratch = engine.scratch(store, owner.name)
     reads = bool(other.partitions) or made.placement is not None
     slices = [one for one in snapshot.slices() if reads or (made.asks_footers and one.logs)]
     runs = runs_of(engine, made, scratch, slices)

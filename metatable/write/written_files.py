@@ -106,7 +106,7 @@ def written_groups(
     partitions = partitions_of(snapshot.options, index)
     asks = any(one.reads_keys for one in partitions)
     plan = replace(plan, prepared=few, asks_for_keys=asks)
-    scratch = engine.scratch(store)
+    scratch = engine.scratch(store, transaction.owner.name)
     receipts, runs = _split(_files_written(engine, snapshot, plan, partitions, scratch, spread))
     replaced = None
     if gone:

@@ -41,7 +41,7 @@ from metatable.metadata.steps import settle, staged_path
 from metatable.metadata.transaction import Transaction
 from metatable.metadata.versions import load_version
 from metatable.storage import cache
-from metatable.storage.store import Store
+from metatable.storage.store import TEMPORARY, Store
 from metatable.write.commit_pass import write
 from tests.compaction.aged_tables import KEEP, SMALL, clean, every_row, grown, is_sound, strange
 from tests.face.protocol.making import (
@@ -416,6 +416,30 @@ def test_half_written_files_go_when_they_have_not_grown_for_long(table_uri: str)
     clean(table)
     assert young.exists()
     assert not old.exists()
+
+
+def test_what_tasks_of_a_living_writer_hand_on_stays(table_uri: str) -> None:
+    """Runs of entries, where tasks are Spark's: the first may wait for hours for the last."""
+    table = grown(made(table_uri, **{**SMALL, "lease_seconds": 6}))
+
+    def put(owner: str) -> Path:
+        scratch = Path(table.uri, TEMPORARY, owner)
+        scratch.mkdir(parents=True)
+        run = scratch / "a.arrow"
+        run.write_bytes(b"entries")
+        os.utime(run, (run.stat().st_mtime - 62,) * 2)
+        return run
+
+    store = Store(table.uri, FAST)
+    with Transaction.begin(store) as writer, Transaction.begin(store) as service:
+        writer.start()
+        runs = [put(one) for one in (writer.owner.name, service.serve("compact").name)]
+        nobodys = put("b" * 32)
+        clean(table)
+        assert [one.exists() for one in (*runs, nobodys)] == [True, True, False]
+    clean(table)
+    assert [one.exists() for one in runs] == [False, False]
+    assert strange(table) == []
 
 
 # beside others

@@ -18,7 +18,7 @@ from metatable.engine import local
 from metatable.engine.by_row import ROW
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
-from metatable.storage.store import Store
+from metatable.storage.store import TEMPORARY, Store
 from tests.engine_contract import NUMBERS, EngineContract, as_set, count_rows, plus, same
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
@@ -289,7 +289,10 @@ def test_workers_and_driver_share_the_scratch(engine: SparkEngine, table_uri: st
     assert engine.counters["store.writes"] == 1
     assert pickle.loads(pickle.dumps(scratch)).uri == scratch.uri
     assert engine.scratch(Store(table_uri)).uri == scratch.uri
-    assert SparkEngine(engine.session).scratch(Store(table_uri)).uri != scratch.uri
+    other = SparkEngine(engine.session)
+    assert other.scratch(Store(table_uri)).uri != scratch.uri
+    owned = [one.scratch(Store(table_uri), "upsert-1").uri for one in (engine, other)]
+    assert owned == [f"{table_uri}/{TEMPORARY}/upsert-1"] * 2
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
