@@ -35,6 +35,7 @@ from metatable.data.taking import taken, whole
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.metadata.view import TableView, read_columns
+from metatable.query.later import later
 from metatable.query.pairing import places_in
 from metatable.query.rows import Rows, chosen_columns, spark_session
 from metatable.storage.arrays import Bools, Int32s, Int64s
@@ -114,7 +115,11 @@ class Changes(Rows):
         from metatable.spark.engine import SparkEngine  # noqa: PLC0415  (first use of Spark)
         from metatable.spark.parquet import readable  # noqa: PLC0415
 
-        return self._on(SparkEngine(session), readable(self._wanted))
+        engine = SparkEngine(session)
+        earlier = self._after if self._before is None else self._before
+        with earlier.reading(), self._after.reading():
+            reading = later(later(engine, self._after), earlier)
+            return self._on(reading, readable(self._wanted))
 
     def __repr__(self) -> str:
         told = [repr(self._after.store.uri), f"since={self.since}", f"until={self.until}"]

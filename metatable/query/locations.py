@@ -20,6 +20,7 @@ from metatable.index.locations import LOCATION_COLUMN
 from metatable.index.presence import present
 from metatable.metadata.snapshot import Snapshot
 from metatable.query.bucket_spread import PLACED, bucket_spread, count_placed
+from metatable.query.later import later
 from metatable.results import Explain
 from metatable.storage.counters import Counters
 
@@ -47,7 +48,7 @@ def tagged(engine: Engine[Any], rows: Any, snapshot: Snapshot, *, proven: bool =
     identity_columns(view.options, engine.columns(adopted))
     index = create_index(view.options)
     tag = partial(present, index) if proven else index.tag
-    return tag(engine, adopted, view)
+    return tag(later(engine, view), adopted, view)
 
 
 def explain_lookup(engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Explain:

@@ -92,6 +92,23 @@ def test_a_tagged_frame_stays_on_the_version_it_was_made_on(spark: Any, table_ur
     assert tagged.where("_location is not null").count() == 30
 
 
+def test_a_plan_whose_version_is_undone_before_it_runs_tells_of_no_damage(
+    spark: Any, table_uri: str
+) -> None:
+    table = make(table_uri, *KINDS[2])
+    table.insert(rows(0, 30))
+    before = table.version
+    table.upsert(rows(20, 60))
+    frames = [
+        table.tag_locations(spark.createDataFrame(rows(0, 60))),
+        table.changes(since=before).to_spark(spark),
+    ]
+    table.rollback()
+    for frame in frames:
+        with pytest.raises(Exception, match=r"StaleError: a commit of this version was undone"):
+            frame.collect()
+
+
 def _carries_values(tagged: Any) -> bool:
     """Whether the plan has the locations themselves."""
     return "from_json" in tagged._jdf.queryExecution().analyzed().toString()
