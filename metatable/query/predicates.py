@@ -11,7 +11,7 @@ A `Dialect` says what the leaves mean: over rows (`row_dialect`), over the bound
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -175,10 +175,7 @@ def evaluate(bound: Expression, dialect: Dialect[T]) -> T:
     """A bound expression in this dialect."""
     if isinstance(bound, And | Or):
         join = dialect.both if isinstance(bound, And) else dialect.either
-        truth, *others = (evaluate(term, dialect) for term in bound.terms)
-        for other in others:
-            truth = join(truth, other)
-        return truth
+        return _joined(bound.terms, dialect, join)
     if isinstance(bound, Comparison):
         return dialect.compare(bound.column, bound.op, bound.value)
     if isinstance(bound, In):
@@ -189,6 +186,15 @@ def evaluate(bound: Expression, dialect: Dialect[T]) -> T:
         return dialect.is_null(bound.column, bound.negated)
     assert isinstance(bound, Constant), bound
     return dialect.constant(bound.value)
+
+
+def _joined(terms: Sequence[Expression], dialect: Dialect[T], join: Callable[[T, T], T]) -> T:
+    """The terms in halves: who makes an expression of them goes down it by calls, as Spark does."""
+    if len(terms) == 1:
+        return evaluate(terms[0], dialect)
+    half = len(terms) // 2
+    left = _joined(terms[:half], dialect, join)
+    return join(left, _joined(terms[half:], dialect, join))
 
 
 def columns_of(expression: Expression) -> list[str]:

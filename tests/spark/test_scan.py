@@ -14,6 +14,7 @@ import pytest
 import metatable
 from metatable import col
 from metatable.query.expressions import Expression
+from metatable.query.predicates import bind, evaluate
 from tests.every_kind import COLUMNS, NAN, made_rows
 from tests.spark.settings import settings
 
@@ -120,3 +121,18 @@ def test_a_file_that_is_gone_is_missed_whatever_the_session_ignores(
         (tmp_path / "gone" / file.path).unlink()
         with pytest.raises(Exception, match=r"(?i)not.?exist"):
             frame.collect()
+
+
+def test_a_long_chain_of_conditions_is_asked_of_spark(spark: Any, table: metatable.Table) -> None:
+    """Spark goes down a condition by calls: of a thousand in each other its stack ends."""
+    from metatable.spark.parquet import Conditions  # noqa: PLC0415
+
+    any_of = col("id") == -1
+    for number in range(0, 200, 2):
+        any_of = any_of | (col("id") == number)
+    depth = [0]
+    for letter in str(evaluate(bind(any_of, SCHEMA), Conditions(SCHEMA))):
+        depth.append(depth[-1] + {"(": 1, ")": -1}.get(letter, 0))
+    assert max(depth) < 20
+    told = table.scan(["id"], any_of).to_spark(spark)
+    assert sorted(row.id for row in told.collect()) == list(range(0, 200, 2))
