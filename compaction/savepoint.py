@@ -198,7 +198,6 @@ def _check_is_latest(snapshot: Snapshot, pin: Pin) -> None:
     that came after it may be earlier: Hudi's tools would keep, and undo, by instants."""
     store, newest = snapshot.store, snapshot.manifest
     actions = Timeline(store).load()
-    since = {one.instant for one in back_from(store, newest_of(store), newest.version)}
     done = [one.time for one in actions if one.changes_data and one.action not in PLANNED]
     commits = commits_back(store, newest)
     later = [instant for version, instant in takewhile(lambda one: one[0] > pin.version, commits)]
@@ -208,7 +207,10 @@ def _check_is_latest(snapshot: Snapshot, pin: Pin) -> None:
             version=pin.version,
             found=min(later),
         )
-    if len([one for one in done if one > pin.instant and one not in since]) != len(later):
+    late = {one for one in done if one > pin.instant}
+    if len(late) != len(later):  # some have come since
+        late -= {one.instant for one in back_from(store, newest_of(store), newest.version)}
+    if len(late) != len(later):
         raise UsageError(
             "this version holds a commit of a later instant than its own: keep a later version",
             version=pin.version,
