@@ -13,6 +13,7 @@ lost, because Spark takes columns by position and trusts them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = [
     "gathered",
     "joined",
     "one_piece",
+    "together",
     "viewless",
 ]
 
@@ -137,21 +139,30 @@ def _preceded(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator
     yield from rest
 
 
-def gathered(
+def together(
     batches: Iterable[pa.RecordBatch], rows: int, size_bytes: int | None = None
-) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at least `rows` rows, or `size_bytes` if that comes first,
-    except for the last."""
+) -> Iterator[list[pa.RecordBatch]]:
+    """The same batches, so many at a time that they have at least `rows` rows, or `size_bytes` if
+    that comes first, except for the last. None of them is held once the next are asked for."""
     held: list[pa.RecordBatch] = []
     count = bytes_held = 0
     for batch in batches:
         held.append(batch)
         count += batch.num_rows
         bytes_held += batch.nbytes if size_bytes else 0
+        del batch
         if count >= rows or (size_bytes and bytes_held >= size_bytes):
-            yield from joined(held)
+            yield held
             held, count, bytes_held = [], 0, 0
-    yield from joined(held)
+    if held:
+        yield held
+
+
+def gathered(
+    batches: Iterable[pa.RecordBatch], rows: int, size_bytes: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of `together`, each time as one batch."""
+    return chain.from_iterable(map(joined, together(batches, rows, size_bytes)))
 
 
 def joined(pieces: list[pa.RecordBatch]) -> list[pa.RecordBatch]:

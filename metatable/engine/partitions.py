@@ -7,7 +7,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from metatable.engine.batches import Partition, conform, joined
+from metatable.engine.batches import Partition, conform, joined, together
 
 __all__ = ["cut", "is_full", "once", "pieces"]
 
@@ -29,18 +29,7 @@ def is_full(rows: int, size_bytes: int) -> bool:
 def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """The same rows, no more at once than a partition of a table has: those of a DataFrame may be
     of any size."""
-    held = list[pa.RecordBatch]()
-    rows = size_bytes = 0
-    for batch in batches:
-        held.append(batch)
-        rows, size_bytes = rows + batch.num_rows, size_bytes + batch.nbytes
-        del batch  # nor is the last one held while its piece is looked at
-        if is_full(rows, size_bytes):
-            piece, held, rows, size_bytes = pa.Table.from_batches(held), [], 0, 0
-            yield piece
-            del piece
-    if held:
-        yield pa.Table.from_batches(held)
+    return map(pa.Table.from_batches, together(batches, PARTITION_ROWS, PARTITION_BYTES))
 
 
 def cut(table: pa.Table, schema: pa.Schema, slots: int) -> list[Partition]:

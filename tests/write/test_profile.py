@@ -76,7 +76,7 @@ def _wide(count: int) -> Iterator[pa.RecordBatch]:
 
 def test_a_task_of_many_rows_holds_some_of_them_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition of Spark's may be any size."""
-    monkeypatch.setattr(partitions, "is_full", lambda rows, size_bytes: size_bytes > 4 << 20)
+    monkeypatch.setattr(partitions, "PARTITION_BYTES", 4 << 20)
     before, held, told = pa.total_allocated_bytes(), [0], 0
 
     def given() -> Iterator[pa.RecordBatch]:

@@ -38,7 +38,7 @@ def test_a_task_judges_some_of_the_rows(
     ages = pa.array([9, 11] * 20)  # each file has rows that are newer, and older ones
     table.insert(_rows(0).set_column(1, "at", ages))
     monkeypatch.setattr(stale_rows, "ROWS_TOGETHER", 5)
-    monkeypatch.setattr(partitions, "is_full", lambda rows, size_bytes: rows >= 1)
+    monkeypatch.setattr(partitions, "PARTITION_ROWS", 1)
     given, judge = list[int](), stale_rows._stale
 
     def judged(view: Any, ordering: str, identity: Any, *told: Any) -> Iterator[pa.RecordBatch]:
