@@ -6,7 +6,7 @@ have no place yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ from metatable.index.placement import Placement
 from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
-from metatable.storage.hashing import xxh64
+from metatable.write.same_rows import key_sums
 
 __all__ = ["NAMED_KEYS", "PROFILE", "count_groups", "is_open"]
 
@@ -120,17 +120,10 @@ class _Asked:
                 pa.array(counts),
                 pa.array((counts * width).astype(np.int64)),
                 pa.array(samples, pa.list_(pa.string())),
-                _sums(keys, row_of, rows) if self.sums else pa.nulls(len(rows), pa.int64()),
+                key_sums(keys, row_of, rows) if self.sums else pa.nulls(len(rows), pa.int64()),
             ],
             schema=PROFILE,
         )
-
-
-def _sums(keys: pa.Array, row_of: Int64s, rows: Sequence[Int64s]) -> pa.Array:
-    """`key_sum` of the keys of each kind of rows."""
-    hashes = xxh64(keys, 0)[row_of]
-    totals = np.array([hashes[here].sum(dtype=np.uint64) for here in rows], np.uint64)
-    return pa.array(totals.view(np.int64))
 
 
 def is_open(group: Mapping[str, str | None]) -> bool:

@@ -21,12 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.operations import DELETE
+from metatable.storage.arrays import Int64s
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
 from metatable.storage.ordering import has_repeats
 from metatable.write.receipts import FileReceipt
 
-__all__ = ["key_sum", "other_rows", "refuse_other_keys", "refuse_other_rows"]
+__all__ = ["key_sum", "key_sums", "other_rows", "refuse_other_keys", "refuse_other_rows"]
 
 SUMS = 1 << 64
 """Sums of hashes are taken by this; they travel as int64."""
@@ -46,6 +47,13 @@ def key_sum(keys: pa.Array, *, once: bool = False) -> int:
         twice = pc.greater(counts.field("counts"), 1)
         raise other_rows(counts.field("values").filter(twice)[:NAMED].to_pylist())
     return int(hashes.sum(dtype=np.uint64).astype(np.int64))
+
+
+def key_sums(keys: pa.Array, row_of: Int64s, kinds: Sequence[Int64s]) -> pa.Array:
+    """`key_sum` of each of these kinds of rows, which are places in `row_of`."""
+    hashes = xxh64(keys, 0)[row_of]
+    totals = np.array([hashes[here].sum(dtype=np.uint64) for here in kinds], np.uint64)
+    return pa.array(totals.view(np.int64))
 
 
 def refuse_other_rows(profile: pa.Table, receipts: Sequence[FileReceipt], operation: str) -> None:
