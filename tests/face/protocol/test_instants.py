@@ -177,6 +177,17 @@ def test_after_a_call_without_an_answer_the_instant_is_left_to_recovery(
     assert list(Path(one.uri, LEASES).glob("*")) == []
 
 
+def check_swept(one: Table, late: Path) -> None:
+    """A file that comes when its commit is given up goes, and the commit never counts."""
+    late.write_bytes(b"late")
+    for _ in range(2):
+        age_leases(one, 90)
+        recover(one)
+    assert not late.exists()
+    assert late.stem.rpartition("_")[2] in newest(one).withdrawn
+    assert list(Path(one.uri, LEASES).glob("*")) == []
+
+
 def test_what_one_worker_writes_after_another_has_failed_is_swept(one: Table) -> None:
     planned: list[Path] = []
 
@@ -190,14 +201,7 @@ def test_what_one_worker_writes_after_another_has_failed_is_swept(one: Table) ->
     store, _ = watched(one.uri, before=damaged)
     with pytest.raises(CorruptError):
         write(store, LocalEngine(1), arrow(rows(3, 5, 2)), "upsert")
-    late = planned[0]
-    late.write_bytes(b"late")
-    for _ in range(2):
-        age_leases(one, 90)
-        recover(one)
-    assert not late.exists()
-    assert late.stem.rpartition("_")[2] in newest(one).withdrawn
-    assert list(Path(one.uri, LEASES).glob("*")) == []
+    check_swept(one, planned[0])
 
 
 class Speculative(LocalEngine):
@@ -218,14 +222,7 @@ def test_what_a_task_writes_after_its_twin_has_ended_is_swept(
     between(lambda: one.upsert(arrow(rows(3, 5, 9))))
     result = write(store, Speculative(1), arrow(rows(3, 5, 2)), "upsert")
     assert result.attempts == 2
-    late = planned[0]
-    late.write_bytes(b"late")
-    for _ in range(2):
-        age_leases(one, 90)
-        recover(one)
-    assert not late.exists()
-    assert late.stem.rpartition("_")[2] in newest(one).withdrawn
-    assert list(Path(one.uri, LEASES).glob("*")) == []
+    check_swept(one, planned[0])
     assert read_by_hudi(one.uri) == scanned(one)
 
 
