@@ -58,7 +58,7 @@ _SPOOL_BYTES = 64 << 20
 _MEMORY: dict[str, MemoryStore] = {}
 """`memory://name` means the same store throughout the process."""
 
-_asked: dict[str, int] = {}
+_ASKED: dict[str, int] = {}
 """The process in which a store was asked first: obstore's threads are in it."""
 
 _NO_OBJECT = ("NoSuchKey", "NoSuchVersion", "BlobNotFound", "NotFound")
@@ -222,7 +222,7 @@ class Objects(Backend):
         """Raises UsageError in a process that was forked from one which has asked a store: the
         threads that wait for answers are not in it, and no call would ever end."""
         process = os.getpid()
-        if isinstance(self._store, MemoryStore) or _asked.setdefault("in", process) == process:
+        if isinstance(self._store, MemoryStore) or _ASKED.setdefault("in", process) == process:
             return
         raise UsageError(
             "a process forked from one that has asked an object store cannot ask one",
