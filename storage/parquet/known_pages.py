@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
 
 import numpy as np
-from isal import isal_zlib
+from isal.isal_zlib import crc32
 
-from metatable.storage.arrays import Int64s, UInt8s
+from metatable.storage.arrays import Bools, Int64s, UInt8s
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.fields import Location, Meta
 from metatable.storage.parquet.offset_index import OFFSET, SIZE, moved_offset_indexes
@@ -105,91 +105,135 @@ def _sound(
     chunks: Sequence[Chunk], raws: Sequence[Raw], indexes: Sequence[Raw], shifts: Sequence[int]
 ) -> list[bytes]:
     """The moved index of each chunk that is as it should be, and of this form; b"" for others."""
-    counts, pages, moved = moved_offset_indexes(indexes, shifts)
-    borders = np.cumsum(np.append(0, counts.clip(0))).tolist()
-    parts = [
-        _Part.of(chunk, raw, pages[lo:hi]) if one else None
-        for chunk, raw, one, (lo, hi) in zip(chunks, raws, moved, pairwise(borders), strict=True)
-    ]
-    filled = [part for part in parts if part is not None]
-    sound = iter(_are_as_told(filled) if filled else ())
-    return [
-        one if part is not None and next(sound) else b""
-        for part, one in zip(parts, moved, strict=True)
-    ]
+    counts, locations, moved = moved_offset_indexes(indexes, shifts)
+    sound = np.array([len(one) > 0 for one in moved])
+    pages = _Pages.of(chunks, raws, counts.clip(0), locations).only(sound)
+    for are_right in (_lie_as_told, _are_as_told):
+        right = are_right(pages)
+        pages = pages.only(right)
+        sound[np.flatnonzero(sound)] = right
+    return [one if is_sound else b"" for one, is_sound in zip(moved, sound.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Part:
-    """A chunk and where its pages lie in it, of which the first one may be a dictionary."""
+class _Pages:
+    """The pages of some chunks, those of one behind those of another."""
 
-    chunk: Chunk
-    raw: Raw
+    chunks: Sequence[Chunk]
+    raws: Sequence[Raw]
+    counts: Int64s
+    """Pages of each chunk, one at least."""
     begins: Int64s
+    """Where each page begins in its chunk."""
     sizes: Int64s
-    has_dictionary: bool
 
     @classmethod
-    def of(cls, chunk: Chunk, raw: Raw, pages: Int64s) -> _Part | None:
-        """A chunk with its pages; None where these do not lie one behind the other, from where the
-        footer says to the chunk's end."""
-        begins, ends = pages[:, OFFSET] - chunk.offset, np.append(pages[1:, OFFSET], 0)
-        ends[-1] = chunk.offset + len(raw)
-        data, dictionary = (chunk.meta.get(field) for field in (Meta.DATA_PAGE, Meta.DICTIONARY))
-        first = int(begins[0])
-        is_told = not dictionary or (first > 0 and dictionary == chunk.offset)
-        is_told = is_told and data in (0, chunk.offset, chunk.offset + first)
-        sizes = ends - pages[:, OFFSET]
-        if first < 0 or not is_told or (sizes <= 0).any() or (sizes != pages[:, SIZE]).any():
-            return None
-        if not first:
-            return cls(chunk, raw, begins, sizes, False)
-        return cls(chunk, raw, np.append(0, begins), np.append(first, sizes), True)
+    def of(
+        cls, chunks: Sequence[Chunk], raws: Sequence[Raw], counts: Int64s, locations: Int64s
+    ) -> _Pages:
+        """Data pages, as offset indexes tell them."""
+        starts = np.array([chunk.offset for chunk in chunks], np.int64)
+        begins = locations[:, OFFSET] - np.repeat(starts, counts)
+        return cls(chunks, raws, counts, begins, locations[:, SIZE])
 
     @property
-    def encodings(self) -> int:
-        """A bit each."""
-        told = self.chunk.meta[Meta.ENCODINGS]
-        return sum({1 << one for one in told if type(one) is int and 0 <= one <= LAST_ENCODING})
+    def first(self) -> Int64s:
+        """The number of each chunk's first page."""
+        return np.cumsum(self.counts) - self.counts
 
-    @property
+    def only(self, wanted: Bools) -> _Pages:
+        """Those of these chunks."""
+        if wanted.all():
+            return self
+        chunks, raws = list(compress(self.chunks, wanted)), list(compress(self.raws, wanted))
+        of = np.repeat(wanted, self.counts)
+        return _Pages(chunks, raws, self.counts[wanted], self.begins[of], self.sizes[of])
+
+    def with_dictionaries(self) -> tuple[_Pages, Bools]:
+        """With the page of each chunk that lies before its data pages; and which these are."""
+        first = self.first
+        before = self.begins[first]
+        has_one = before > 0
+        at = first[has_one]
+        begins, sizes = np.insert(self.begins, at, 0), np.insert(self.sizes, at, before[has_one])
+        are_dictionaries = np.insert(np.zeros(len(self.begins), np.bool_), at, True)
+        made = _Pages(self.chunks, self.raws, self.counts + has_one, begins, sizes)
+        return made, are_dictionaries
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Of each chunk the numbers of its pages."""
+        return pairwise(np.cumsum([0, *self.counts]).tolist())
+
     def heads(self) -> UInt8s:
         """What lies where headers begin, WIDTH bytes each."""
-        body = np.frombuffer(self.raw, np.uint8)
-        last = len(body) - WIDTH
-        if last >= 0 and self.begins[-1] <= last:  # whole rows are taken sooner than bytes
-            at_every_byte: UInt8s = np.ndarray((last + 1, WIDTH), np.uint8, body, strides=(1, 1))
-            return at_every_byte[self.begins]
-        heads: UInt8s = body[np.minimum(self.begins[:, None] + np.arange(WIDTH), len(body) - 1)]
-        return heads
+        own = zip(self.raws, self.spans(), strict=True)
+        return np.concatenate([_heads(raw, self.begins[lo:hi]) for raw, (lo, hi) in own])
 
-    def sums(self, headers: Int64s) -> list[int]:
-        """The CRC32 of what is behind each header, of so many bytes."""
-        view, crc32 = memoryview(self.raw), isal_zlib.crc32
+    def sums(self, headers: Int64s) -> Iterator[list[int]]:
+        """Of each chunk the CRC32 of what is behind each header, of so many bytes."""
         starts, ends = (self.begins + headers).tolist(), (self.begins + self.sizes).tolist()
-        return [crc32(view[start:end]) for start, end in zip(starts, ends, strict=True)]
+        for raw, (lo, hi) in zip(self.raws, self.spans(), strict=True):
+            view = memoryview(raw)
+            yield [crc32(view[starts[page] : ends[page]]) for page in range(lo, hi)]
 
 
-def _are_as_told(parts: Sequence[_Part]) -> list[bool]:
-    """Whether pages have headers of this form and their checksums, and add up to what the footer
-    tells."""
-    borders = np.cumsum([0, *(len(part.begins) for part in parts)])
-    of = np.repeat(np.arange(len(parts)), np.diff(borders))
-    is_dictionary = np.zeros(len(of), np.bool_)
-    is_dictionary[borders[:-1]] = [part.has_dictionary for part in parts]
-    headers = Headers.of(np.concatenate([part.heads for part in parts]), is_dictionary)
-    ways = np.array([part.encodings for part in parts])[of]
-    is_sound = headers.fill(np.concatenate([part.sizes for part in parts]))
-    is_sound &= is_dictionary | headers.are_encoded(ways)
-    values = np.where(is_dictionary, 0, headers.values)
-    sums = np.stack([values, headers.sizes + headers.plain], axis=1)
-    told = [(part.chunk.values, part.chunk.uncompressed) for part in parts]
-    add_up = (np.add.reduceat(sums, borders[:-1]) == np.array(told, np.int64)).all(axis=1)
-    add_up &= np.logical_and.reduceat(is_sound, borders[:-1])
-    expected = headers.sums
-    return [
-        is_right and part.sums(headers.sizes[lo:hi]) == expected[lo:hi]
-        for part, is_right, (lo, hi) in zip(
-            parts, add_up.tolist(), pairwise(borders.tolist()), strict=True
-        )
+def _heads(raw: Raw, begins: Int64s) -> UInt8s:
+    body = np.frombuffer(raw, np.uint8)
+    last = len(body) - WIDTH
+    if last >= 0 and begins[-1] <= last:  # whole rows are taken sooner than bytes
+        at_every_byte: UInt8s = np.ndarray((last + 1, WIDTH), np.uint8, body, strides=(1, 1))
+        return at_every_byte[begins]
+    heads: UInt8s = body[np.minimum(begins[:, None] + np.arange(WIDTH), len(body) - 1)]
+    return heads
+
+
+def _lie_as_told(pages: _Pages) -> Bools:
+    """Which chunks have their pages one behind the other, from where the footer says to their end,
+    and a dictionary before them or nothing."""
+    if not len(pages.counts):
+        return np.zeros(0, np.bool_)
+    first = pages.first
+    ends = np.append(pages.begins[1:], 0)
+    ends[first + pages.counts - 1] = [len(raw) for raw in pages.raws]
+    lie = (pages.sizes > 0) & (ends - pages.begins == pages.sizes)
+    before = pages.begins[first]
+    told = [
+        (one.offset, one.meta.get(Meta.DATA_PAGE, -1), one.meta.get(Meta.DICTIONARY, 0))
+        for one in pages.chunks
     ]
+    start, data, dictionary = np.array(told, np.int64).T
+    is_told = (dictionary == 0) | ((before > 0) & (dictionary == start))
+    is_told &= (data == 0) | (data == start) | (data == start + before)
+    sound: Bools = np.logical_and.reduceat(lie, first) & (before >= 0) & is_told
+    return sound
+
+
+def _are_as_told(pages: _Pages) -> Bools:
+    """Which chunks have pages with headers of this form and their checksums, that add up to what
+    the footer tells."""
+    if not len(pages.counts):
+        return np.zeros(0, np.bool_)
+    pages, are_dictionaries = pages.with_dictionaries()
+    headers = Headers.of(pages.heads(), are_dictionaries)
+    ways = np.repeat([_encodings(chunk) for chunk in pages.chunks], pages.counts)
+    is_sound = headers.fill(pages.sizes)
+    is_sound &= are_dictionaries | headers.are_encoded(ways)
+    values = np.where(are_dictionaries, 0, headers.values)
+    sums = np.stack([values, headers.sizes + headers.plain], axis=1)
+    told = [(chunk.values, chunk.uncompressed) for chunk in pages.chunks]
+    first = pages.first
+    add_up = (np.add.reduceat(sums, first) == np.array(told, np.int64)).all(axis=1)
+    add_up &= np.logical_and.reduceat(is_sound, first)
+    expected = headers.sums
+    are_whole = [
+        found == expected[lo:hi]
+        for found, (lo, hi) in zip(pages.sums(headers.sizes), pages.spans(), strict=True)
+    ]
+    sound: Bools = add_up & np.logical_and.reduceat(is_sound, first) & np.array(are_whole)
+    return sound
+
+
+def _encodings(chunk: Chunk) -> int:
+    """A bit each."""
+    told = chunk.meta[Meta.ENCODINGS]
+    return sum({1 << one for one in told if type(one) is int and 0 <= one <= LAST_ENCODING})

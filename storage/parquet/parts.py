@@ -14,6 +14,7 @@ from functools import partial
 import pyarrow as pa
 
 from metatable.storage.errors import CorruptError
+from metatable.storage.made_once import made_once
 from metatable.storage.parquet.fields import Column, Element, Footer, Group, Meta, Word
 from metatable.storage.parquet.footer import MAGIC, footer_bytes
 from metatable.storage.parquet.thrift import Elements, Struct, decode_struct
@@ -50,7 +51,7 @@ bytes, index pages, what encryption needs, and what a later version of Parquet m
 that might be a place in the file."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Leaf:
     """A column as Parquet has them: the elements of the schema from below its root down to it.
 
@@ -60,7 +61,7 @@ class Leaf:
     elements: tuple[Struct, ...]
     order: Struct | None
 
-    @property
+    @made_once
     def path(self) -> tuple[bytes, ...]:
         return tuple(element[Element.NAME] for element in self.elements)
 
@@ -69,7 +70,7 @@ class Leaf:
         """For messages."""
         return b".".join(self.path).decode(errors="replace")
 
-    @property
+    @made_once
     def is_repeated(self) -> bool:
         """Whether a row may have another number of values than one."""
         return any(element.get(Element.REPETITION) == _REPEATED for element in self.elements)
@@ -79,7 +80,7 @@ class Leaf:
         return self.elements == other.elements and other.order in (None, self.order)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Chunk:
     """The values of one leaf in one row group, as they are stored. `stored`: ColumnChunk."""
 
@@ -117,7 +118,7 @@ class Chunk:
         """Whether its footer says that a dictionary stands first."""
         return bool(number(self.meta, Meta.DICTIONARY, self.parts.path))
 
-    @property
+    @made_once
     def page_index(self) -> list[Span]:
         """Where column index and offset index lie; the first is (0, 0) where the column tells no
         bounds. Empty where there is no offset index, without which the other is of no use.

@@ -219,9 +219,10 @@ def _moved(chunk: Chunk, shift: int) -> Struct:
     )
     own = number(chunk.stored, Column.OFFSET, chunk.parts.path)  # 0, a place in it, or elsewhere
     is_within = chunk.offset <= own < chunk.offset + chunk.size
-    moved = chunk.stored.changed(
-        (Column.OFFSET, I64, own + shift if is_within else 0), (Column.META, STRUCT, meta)
-    )
     bounds, places = chunk.page_index or [(0, 0), (0, 0)]
     gone = [*(() if places[1] else _OFFSET_INDEX), *(() if bounds[1] else _COLUMN_INDEX)]
-    return moved.changed(*((field, I64, None) for field in gone))
+    return chunk.stored.changed(
+        (Column.OFFSET, I64, own + shift if is_within else 0),
+        (Column.META, STRUCT, meta),
+        *((field, I64, None) for field in gone),
+    )
