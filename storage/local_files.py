@@ -13,7 +13,6 @@ no reader and no other writer does, alters no other action.
 
 from __future__ import annotations
 
-import errno
 import io
 import logging
 import math
@@ -23,7 +22,6 @@ import re
 import shutil
 import stat
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -34,14 +32,15 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from metatable.storage.arrays import UInt8s
-from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
+from metatable.storage.errors import UsageError
 from metatable.storage.links import leads_nowhere, leads_out
 from metatable.storage.listing import Listed
 from metatable.storage.pieces import Pieces
+from metatable.storage.system_errors import ours
 from metatable.storage.together import in_turn
 from metatable.storage.unsettled import Unsettled, settle_path
 
-__all__ = ["LocalFiles", "in_temporary_folder"]
+__all__ = ["LocalFiles"]
 
 _log = logging.getLogger("metatable.storage")
 
@@ -65,20 +64,6 @@ stores tell times in whole seconds; and file systems bound the names of a file (
 
 _COPIED_BYTES = 1 << 20
 """What is held of a file that becomes another's content."""
-
-
-@contextmanager
-def in_temporary_folder() -> Iterator[None]:
-    """Errors of what is put aside in the temporary folder of this machine are ours."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(
-            "the temporary folder of this machine takes no more",
-            path=tempfile.tempdir,
-            expected="room in it, or TMPDIR that names another",
-            found=error.strerror or str(error),
-        ) from error
 
 
 class LocalFiles:
@@ -134,7 +119,7 @@ class LocalFiles:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:
-            raise _ours(error, path, self._root) from error
+            raise ours(error, path, self._root) from error
 
     def read_whole(self, path: str) -> bytes | None:
         with self._asking(path):
@@ -282,7 +267,7 @@ class LocalFiles:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _ours(error, path, self._root) from error
+            raise ours(error, path, self._root) from error
 
     def delete(self, path: str) -> None:
         target = self._at(path)
@@ -348,7 +333,7 @@ class LocalFiles:
             self._unsettled.settle(nobody_waits=nobody_waits)
         except OSError as error:
             path = str(error.filename).removeprefix(self._below)
-            raise _ours(error, path, self._root) from error
+            raise ours(error, path, self._root) from error
 
     def _place(self, file: IO[bytes], target: str, step: Callable[[], None]) -> None:
         """Make a staged file durable, and what was to be before it, give it its name by `step`,
@@ -385,7 +370,7 @@ class LocalFiles:
         try:
             yield
         except OSError as error:
-            raise _ours(error, path, self._root) from error
+            raise ours(error, path, self._root) from error
 
 
 def _copy(body: bytes | IO[bytes], file: IO[bytes]) -> None:
@@ -462,30 +447,6 @@ def _exists(path: str) -> bool:
 
 _NO_TEXT = re.compile("[\ud800-\udfff]")
 """What the interpreter makes of bytes that are no UTF-8."""
-
-_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_BUSY = (errno.EMFILE, errno.ENFILE)
-_NO_NAME = (
-    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP),
-    errno.EILSEQ,
-)
-
-
-def _ours(error: OSError, path: str, root: str) -> MetatableError:
-    """The error of our family that tells of this one."""
-    facts = {"path": path, "store": root, "found": error.strerror or str(error)}
-    if error.errno in _REFUSED:
-        expected = "a folder and files that this user may read and write"
-        return AccessError("the system refuses us", **facts, expected=expected)
-    if error.errno in _NO_NAME:
-        expected = "a folder, and names that its file system takes"
-        return UsageError("there can be no such file", **facts, expected=expected)
-    if error.errno in _FULL:
-        return StoreError("the disk takes no more: make room and try again", **facts)
-    if error.errno in _BUSY:
-        return StoreError("too many files are open: raise the limit or try again", **facts)
-    return StoreError("the disk did not do it: try again", **facts)
 
 
 def _fill_from(

@@ -43,8 +43,8 @@ from obstore.store import MemoryStore, from_url
 from metatable.storage.backend import Backend
 from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
 from metatable.storage.listing import Listed
-from metatable.storage.local_files import in_temporary_folder
 from metatable.storage.object_options import ClientOptions
+from metatable.storage.system_errors import in_temporary_folder
 from metatable.storage.together import at_once, begun, in_turn
 
 __all__ = ["Objects"]

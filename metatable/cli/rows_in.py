@@ -28,7 +28,7 @@ from metatable.cli.progress import Progress
 from metatable.cli.row_arguments import FORMS_IN
 from metatable.data.key_texts import identity_columns
 from metatable.storage.errors import UsageError
-from metatable.storage.local_files import in_temporary_folder
+from metatable.storage.system_errors import in_temporary_folder
 from metatable.table import Table
 
 __all__ = ["Given", "given_keys", "given_rows", "inferred_schema"]

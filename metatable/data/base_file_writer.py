@@ -37,8 +37,8 @@ from metatable.data.slices import DataFile
 from metatable.data.stored_columns import IDS_ARE_OURS, schema_with_ids
 from metatable.data.taking import taken
 from metatable.storage.errors import CorruptError
-from metatable.storage.local_files import in_temporary_folder
 from metatable.storage.store import Store
+from metatable.storage.system_errors import in_temporary_folder
 
 __all__ = [
     "PAGE_ROWS",

@@ -18,7 +18,7 @@ import uuid
 import weakref
 from contextlib import suppress
 
-from metatable.storage.local_files import in_temporary_folder
+from metatable.storage.system_errors import in_temporary_folder
 
 if sys.platform != "win32":
     import fcntl

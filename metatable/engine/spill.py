@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from metatable.engine.batches import joined
 from metatable.engine.folders import folder_of
-from metatable.storage.local_files import in_temporary_folder
+from metatable.storage.system_errors import in_temporary_folder
 
 __all__ = ["Hand", "Memory", "Spill"]
 

@@ -48,10 +48,10 @@ from metatable.metadata.view import TableView
 from metatable.metadata.written import stats_columns
 from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
-from metatable.storage.local_files import in_temporary_folder
 from metatable.storage.parquet.paged_file import PagedFile
 from metatable.storage.parquet.parts import Chunk
 from metatable.storage.pieces import Pieces
+from metatable.storage.system_errors import in_temporary_folder
 from metatable.write.few_keys import Known, merge_of_few
 from metatable.write.new_slice import (
     LARGE_FILE_BYTES,
