@@ -86,7 +86,7 @@ from metatable.write.partial_rows import made_whole
 from metatable.write.plan import WritePlan
 from metatable.write.planning import planned
 from metatable.write.prepare import distinct, keys_alone, prepared
-from metatable.write.profile import NAMED_KEYS, PROFILE, count_groups
+from metatable.write.profile import NAMED_KEYS, PROFILE, CountGroups
 from metatable.write.routes import ROUTE, route
 from metatable.write.same_rows import refuse_other_rows
 from metatable.write.stale_rows import without_stale_rows
@@ -272,8 +272,7 @@ class _Attempt:
         """The rows that shall be written: without those that are older than stored ones."""
         order, placement = self._order(index, located, snapshot), index.placement(snapshot)
         placed = placement is not None  # a row that is placed twice is deleted once
-        count = partial(
-            count_groups,
+        count = CountGroups(
             snapshot.options,
             placement,
             replaces=self.operation in OVERWRITING,

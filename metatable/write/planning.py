@@ -44,7 +44,7 @@ def planned(
     emptied: Sequence[FileSlice] = (),
     order: RowOrder = BY_KEY,
 ) -> WritePlan:
-    """The plan for what `count_groups` found. `nonce`: the writer's, for the names of logs.
+    """The plan for what `CountGroups` found. `nonce`: the writer's, for the names of logs.
 
     `emptied`: slices that go; if the index tells the ids of groups, theirs are written without
     rows where none come.

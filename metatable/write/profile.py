@@ -1,6 +1,6 @@
 """Profile: how many rows go from where to where, counted before anything is written.
 
-`count_groups` tells it for each partition of the engine's rows, with a sample of the keys that
+`CountGroups` tells it for each partition of the engine's rows, with a sample of the keys that
 have no place yet.
 """
 
@@ -27,7 +27,7 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.write.same_rows import key_sums
 
-__all__ = ["NAMED_KEYS", "PROFILE", "count_groups", "is_open"]
+__all__ = ["NAMED_KEYS", "PROFILE", "CountGroups", "is_open"]
 
 SAMPLE_KEYS = 2048
 """Keys a partition of rows gives as a sample of a table partition: all of a small batch, enough of
@@ -57,43 +57,33 @@ PROFILE = pa.schema(
 )
 
 
-def count_groups(
-    options: Options,
-    placement: Placement | None,
-    batches: Iterator[pa.RecordBatch],
-    counters: Counters,
-    *,
-    replaces: bool = False,
-    order: RowOrder = BY_KEY,
-    refuses: bool = False,
-    sums: bool = False,
-    given: int = 0,
-) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True, slots=True)
+class CountGroups:
     """Task: rows of each (partition path, location, placed group), in `PROFILE`.
 
-    A task may be given any number of rows, and holds some of them at a time. `replaces`: where rows
-    are now leaves the table, and so is no location. `refuses`: rows that are located are refused.
-    Of rows that a plan must find a place for, the texts of `order`: all of them, or every n-th,
-    beginning with the least. Of others a few keys, to be named. `sums`: keys are added up
-    (`same_rows.py`). `given`: rows of all tasks together, about.
+    A task may be given any number of rows, and holds some of them at a time. Of rows that a plan
+    must find a place for, it gives the texts of `order`: all of them, or every n-th, beginning with
+    the least. Of others a few keys, to be named.
     """
-    asked = _Asked(options, placement, replaces, order, refuses, sums, given)
-    yield from map(asked.counted, pieces(batches))
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What `count_groups` is asked."""
 
     options: Options
     placement: Placement | None
-    replaces: bool
-    order: RowOrder
-    refuses: bool
-    sums: bool
-    given: int
+    replaces: bool = False
+    """Where rows are now leaves the table, and so is no location."""
+    order: RowOrder = BY_KEY
+    refuses: bool = False
+    """Rows that are located are refused."""
+    sums: bool = False
+    """Keys are added up (`same_rows.py`)."""
+    given: int = 0
+    """Rows of all tasks together, about."""
 
-    def counted(self, table: pa.Table) -> pa.RecordBatch:
+    def __call__(
+        self, batches: Iterator[pa.RecordBatch], counters: Counters
+    ) -> Iterator[pa.RecordBatch]:
+        yield from map(self._counted, pieces(batches))
+
+    def _counted(self, table: pa.Table) -> pa.RecordBatch:
         """`PROFILE` of these rows."""
         places, row_of = _places(table, self.placement)
         if self.replaces:

@@ -26,7 +26,7 @@ def _told(cities: int, rows: int) -> list[dict[str, Any]]:
     paths = [f"city={number % cities:05}" for number in range(rows)]
     columns = [pa.array(keys), pa.array(paths), pa.nulls(rows, LOCATION)]
     batch = pa.RecordBatch.from_arrays(columns, names=[KEY, PATH, LOCATION_COLUMN])
-    [made] = profile.count_groups(OPTIONS, None, iter([batch]), Counters())
+    [made] = profile.CountGroups(OPTIONS, None)(iter([batch]), Counters())
     return list(made.to_pylist())
 
 
@@ -84,7 +84,7 @@ def test_a_task_of_many_rows_holds_some_of_them_at_a_time(monkeypatch: pytest.Mo
             held.append(pa.total_allocated_bytes() - before)
             yield batch
 
-    for made in profile.count_groups(OPTIONS, None, given(), Counters()):
+    for made in profile.CountGroups(OPTIONS, None)(given(), Counters()):
         told += sum(made["rows"].to_pylist())
         del made
     assert told == 6400
