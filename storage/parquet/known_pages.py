@@ -165,9 +165,14 @@ class _Pages:
         return pairwise(np.cumsum([0, *self.counts]).tolist())
 
     def heads(self) -> UInt8s:
-        """What lies where headers begin, WIDTH bytes each."""
-        own = zip(self.raws, self.spans(), strict=True)
-        return np.concatenate([_heads(raw, self.begins[lo:hi]) for raw, (lo, hi) in own])
+        """What lies where headers begin, WIDTH bytes each, zeros behind the end of a chunk."""
+        begins, found = self.begins.tolist(), list[Raw]()
+        for raw, (lo, hi) in zip(self.raws, self.spans(), strict=True):
+            heads: list[Raw] = [raw[at : at + WIDTH] for at in begins[lo:hi]]
+            if len(heads[-1]) < WIDTH:
+                heads = [bytes(one).ljust(WIDTH, b"\0") for one in heads]
+            found += heads
+        return np.frombuffer(b"".join(found), np.uint8).reshape(-1, WIDTH)
 
     def sums(self, headers: Int64s) -> Iterator[list[int]]:
         """Of each chunk the CRC32 of what is behind each header, of so many bytes."""
@@ -175,16 +180,6 @@ class _Pages:
         for raw, (lo, hi) in zip(self.raws, self.spans(), strict=True):
             view = memoryview(raw)
             yield [crc32(view[starts[page] : ends[page]]) for page in range(lo, hi)]
-
-
-def _heads(raw: Raw, begins: Int64s) -> UInt8s:
-    body = np.frombuffer(raw, np.uint8)
-    last = len(body) - WIDTH
-    if last >= 0 and begins[-1] <= last:  # whole rows are taken sooner than bytes
-        at_every_byte: UInt8s = np.ndarray((last + 1, WIDTH), np.uint8, body, strides=(1, 1))
-        return at_every_byte[begins]
-    heads: UInt8s = body[np.minimum(begins[:, None] + np.arange(WIDTH), len(body) - 1)]
-    return heads
 
 
 def _lie_as_told(pages: _Pages) -> Bools:

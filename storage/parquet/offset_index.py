@@ -19,11 +19,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from metatable.storage.arrays import Int64s, UInt64s
+from metatable.storage.arrays import Int64s
 from metatable.storage.byte_columns import at_every_byte
 from metatable.storage.parquet.varints import (
     MOST_BYTES,
     encoded_zigzags,
+    leading_zigzags,
     read_varint,
     write_varint,
     zigzags,
@@ -57,9 +58,6 @@ _BEFORE, _NUMBERS = slice(0, 6, 2), slice(1, 6, 2)
 
 _FIRST_ROW = 1
 """Bytes that are 0 in an index before its first location ends."""
-_STOPS = np.uint64(0x8080808080808080)
-"""The highest bit of each of eight bytes: it is not set in the last byte of a number."""
-
 _TOGETHER = 256
 """Indexes of one step: arrays of many more are made anew by the system each time, page by page."""
 
@@ -74,7 +72,7 @@ def decode_offset_indexes(raws: Sequence[Raw]) -> tuple[Int64s, Int64s]:
     for first in range(0, max(len(raws), 1), _TOGETHER):
         some = raws[first : first + _TOGETHER]
         heads = [_head(raw) for raw in some]
-        found.append(_ended_by_zeros(some, heads) or _decoded(some, heads)[:2])
+        found.append((_ended_by_zeros(some, heads) or _decoded(some, heads))[:2])
     counts, pages = zip(*found, strict=True)
     return np.concatenate(counts), np.concatenate(pages)
 
@@ -89,7 +87,7 @@ def moved_offset_indexes(
     which are kept.
     """
     heads = [_head(raw) for raw in raws]
-    counts, pages, ends = _decoded(raws, heads)
+    counts, pages, ends = _ended_by_zeros(raws, heads) or _decoded(raws, heads)
     borders = np.cumsum(np.append(0, counts.clip(0)))
     moved = pages.copy()
     moved[:, OFFSET] += np.repeat(np.array(shifts, np.int64), np.diff(borders))
@@ -135,9 +133,9 @@ def _encoded(pages: Int64s) -> tuple[bytes, Int64s]:
 
 def _ended_by_zeros(
     raws: Sequence[Raw], heads: Sequence[tuple[int, int]]
-) -> tuple[Int64s, Int64s] | None:
-    """(counts, locations) of sound indexes that have some each, of numbers of eight bytes at most;
-    None where one is another."""
+) -> tuple[Int64s, Int64s, list[int]] | None:
+    """What `_decoded` gives, of sound indexes that have some locations each, of numbers of eight
+    bytes at most; None where one is another."""
     counts = np.array([count for count, _ in heads], np.int64)
     if not len(raws) or counts.min() < 1:
         return None
@@ -158,27 +156,13 @@ def _ended_by_zeros(
     for column, part in ((OFFSET, 0), (SIZE, 2), (ROW, 4)):
         if (body.take(at, mode="clip") != _HEADS[part]).any():
             return None
-        numbers, lengths = _eight_bytes(words.take(at + 1, mode="clip"))
-        if numbers is None:
+        found[:, column], lengths = leading_zigzags(words.take(at + 1, mode="clip"))
+        if not lengths.all():
             return None
-        found[:, column] = numbers
         at += 1 + lengths
-    return (counts, found) if np.array_equal(at, ends) else None
-
-
-def _eight_bytes(words: UInt64s) -> tuple[Int64s | None, Int64s]:
-    """(the zigzag varints that eight bytes begin with, none of them negative; their bytes); None
-    where one is another, or longer."""
-    stops = ~words & _STOPS
-    below = (stops & (~stops + np.uint64(1))) - np.uint64(1)  # all bits where there is no stop
-    lengths = np.bitwise_count(below).astype(np.int64) + 1 >> 3
-    words = words & below
-    if not stops.all() or (words & np.uint64(1)).any():
-        return None, lengths
-    found = words & np.uint64(0x7F)
-    for place in range(1, int(lengths.max())):
-        found |= (words >> np.uint64(place)) & np.uint64(0x7F << 7 * place)
-    return (found >> np.uint64(1)).view(np.int64), lengths
+    if not np.array_equal(at, ends) or (found < 0).any():
+        return None
+    return counts, found, (ends[behind - 1] + 1 - starts).tolist()
 
 
 def _decoded(

@@ -5,8 +5,8 @@
                              which writers leave out where page indexes tell them
     of a dictionary          the same, but 7 struct: 1 values, 2 encoding, 3 false
 
-One byte tells a field, and a varint follows it. So headers that differ in numbers alone are an
-array of varints, of which numpy finds the ends. One of another form, as of a page of version 2 or
+One byte tells a field, and a varint follows it. So headers that differ in numbers alone are taken
+apart by some twenty steps, each over all of them. One of another form, as of a page of version 2 or
 without a checksum, is not understood; `pages.py` is asked then.
 """
 
@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from metatable.storage.arrays import Bools, Int64s, UInt8s
-from metatable.storage.parquet.varints import MOST_BYTES, zigzags
+from metatable.storage.byte_columns import at_every_byte
+from metatable.storage.parquet.varints import leading_zigzags
 
 __all__ = ["LAST_ENCODING", "WIDTH", "Headers"]
 
@@ -33,6 +34,8 @@ WIDTH = 48
 
 LAST_ENCODING = 31
 """The greatest number of an encoding that is told apart here."""
+
+_WORD = 8
 
 _PLAIN, _STORED, _CRC, _VALUES, _ENCODING = range(5)
 """The numbers of a header, in their order."""
@@ -91,19 +94,18 @@ class Headers:
 
 def _read(heads: UInt8s, form: Sequence[int | None]) -> tuple[Int64s, Int64s]:
     """(how many bytes each header takes, 0 where it is not of this form; its numbers)."""
-    ends = np.flatnonzero(heads < 0x80)
-    rows = np.arange(len(heads))
-    first = np.searchsorted(ends, rows * WIDTH)
-    parts = np.minimum(first[:, None] + np.arange(len(form)), len(ends) - 1)
-    last = ends[parts] if len(ends) else np.zeros(parts.shape, np.int64)
-    before = np.concatenate([rows[:, None] * WIDTH - 1, last[:, :-1]], axis=1)
-    lengths = last - before
-    wanted = [place for place, head in enumerate(form) if head is None]
-    same = [place for place, head in enumerate(form) if head is not None]
-    fits = (last[:, -1] // WIDTH == rows) & (lengths[:, wanted] <= MOST_BYTES).all(axis=1)
-    flat = heads.reshape(-1)
-    expected = np.array([form[place] for place in same])
-    fits &= (lengths[:, same] == 1).all(axis=1) & (flat[last[:, same]] == expected).all(axis=1)
-    own = wanted[: _ENCODING + 1]
-    numbers = zigzags(flat, before[:, own] + 1, lengths[:, own].clip(0))
-    return np.where(fits, last[:, -1] + 1 - rows * WIDTH, 0), numbers
+    body = np.append(heads.reshape(-1), np.zeros(_WORD, np.uint8))
+    words = at_every_byte(body, "<u8")
+    starts = np.arange(len(heads)) * WIDTH
+    at, fits, numbers = starts.copy(), np.ones(len(heads), np.bool_), []
+    for head in form:
+        if head is None:
+            found, lengths = leading_zigzags(words.take(at, mode="clip"))
+            fits &= lengths > 0
+            numbers.append(found)
+            at += lengths
+        else:
+            fits &= body.take(at, mode="clip") == head
+            at += 1
+    fits &= at <= starts + WIDTH
+    return np.where(fits, at - starts, 0), np.stack(numbers[: _ENCODING + 1], axis=1)

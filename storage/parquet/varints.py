@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from metatable.storage.arrays import Bools, Int64s, UInt8s
+from metatable.storage.arrays import Bools, Int64s, UInt8s, UInt64s
 from metatable.storage.byte_columns import at_every_byte
 
-__all__ = ["MOST_BYTES", "encoded_zigzags", "read_varint", "write_varint", "zigzags"]
+__all__ = [
+    "MOST_BYTES",
+    "encoded_zigzags",
+    "leading_zigzags",
+    "read_varint",
+    "write_varint",
+    "zigzags",
+]
 
 MOST_BYTES = 9
 """Bytes of a number, at most: it has 63 bits."""
@@ -15,6 +22,9 @@ MOST_BYTES = 9
 _WORD = 8
 _KEPT = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
 """What counts of eight bytes, by the length of a number."""
+
+_STOPS = np.uint64(0x8080808080808080)
+"""The highest bit of each of eight bytes: it is not set in the last byte of a number."""
 
 _COUNT_BYTES = 5
 """Bytes of a number that is a size or a count, at most."""
@@ -43,13 +53,32 @@ def zigzags(body: UInt8s, starts: Int64s, lengths: Int64s) -> Int64s:
     padded = np.append(body, np.zeros(_WORD, np.uint8))
     words = at_every_byte(padded, "<u8").take(starts, mode="clip").astype(np.uint64, copy=False)
     words &= _KEPT.take(lengths, mode="clip")
-    found = words & np.uint64(0x7F)
-    for place in range(1, min(int(lengths.max(initial=0)), _WORD)):
-        found |= (words >> np.uint64(place)) & np.uint64(0x7F << 7 * place)
+    found = _joined(words, int(lengths.max(initial=0)))
     long = lengths > _WORD
     if long.any():
         byte = padded[np.minimum(starts[long] + _WORD, len(body))].astype(np.uint64)
         found[long] |= (byte & np.uint64(0x7F)) << np.uint64(7 * _WORD)
+    return _signed(found)
+
+
+def leading_zigzags(words: UInt64s) -> tuple[Int64s, Int64s]:
+    """The zigzag varints that eight bytes begin with, and the bytes of each: 0 of a longer one."""
+    stops = ~words & _STOPS
+    below = (stops & (~stops + np.uint64(1))) - np.uint64(1)  # all bits where there is no stop
+    lengths = np.bitwise_count(below).astype(np.int64) + 1 >> 3
+    lengths[stops == 0] = 0
+    return _signed(_joined(words & below, int(lengths.max(initial=0)))), lengths
+
+
+def _joined(words: UInt64s, most: int) -> UInt64s:
+    """Seven bits of each of the first bytes, `most` of them, eight at most, as one number."""
+    found = words & np.uint64(0x7F)
+    for place in range(1, min(most, _WORD)):
+        found |= (words >> np.uint64(place)) & np.uint64(0x7F << 7 * place)
+    return found
+
+
+def _signed(found: UInt64s) -> Int64s:
     halves = (found >> np.uint64(1)).view(np.int64)
     return halves ^ -(found & np.uint64(1)).view(np.int64)
 
