@@ -94,7 +94,8 @@ class Cursor:
             self._left = int((self.end - self.at).min(initial=np.iinfo(np.int64).max))
         return self._left
 
-    def _move_to(self, at: Int64s) -> None:
+    def move_to(self, at: Int64s) -> None:
+        """Let each row stand at its place of these."""
         self._from, self._moved = at, 0
         self._left, self._alike = None, b""
         self._window = _NO_WINDOW
@@ -117,7 +118,7 @@ class Cursor:
         if some is not self:
             at = self.at.copy()
             at[rows] = some.at
-            self._move_to(at)
+            self.move_to(at)
 
     def refuse(self, wrong: Bools, what: str) -> None:
         """Raise CorruptError if any row is wrong."""
@@ -162,7 +163,7 @@ class Cursor:
         self.refuse(
             (lengths < 0) | (lengths > self.end - self.at), "length in an Avro datum out of bounds"
         )
-        self._move_to(self.at + lengths)
+        self.move_to(self.at + lengths)
 
     def longs(self) -> Int64s:
         """Avro's variable-length, zig-zag coded integer; with no strides where all rows have the
@@ -230,12 +231,12 @@ class Cursor:
             moved = words & between
             words ^= moved
             words |= moved >> shift
-        self._move_to(self.at + sizes)
+        self.move_to(self.at + sizes)
         return self._more_bytes(words, np.flatnonzero(ends == 0), 7 * _WORD_BYTES)
 
     def _long_bytes(self) -> UInt64s:
         """`_long_words` byte by byte."""
-        self._move_to(self.at.copy())
+        self.move_to(self.at.copy())
         return self._more_bytes(np.zeros(len(self), np.uint64), np.arange(len(self)), 0)
 
     def _more_bytes(self, value: UInt64s, rows: Int64s, shift: int) -> UInt64s:

@@ -12,7 +12,7 @@ left before anything is made of it (`cursor`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -256,22 +256,11 @@ def _blocks(
         items = cursor.longs()
     if len(rounds) == 1 and _all_are(items, 0):  # one each, as of files that have no logs
         return pa.array(np.arange(len(cursor) + 1, dtype=np.int32)), rounds[0]
-    owners = [cursor.every] * len(rounds)
-    counts, left = np.full(len(cursor), len(rounds)), np.zeros(len(cursor), np.int64)
-    left[:] = _opened(cursor, items)
-    open_rows = np.flatnonzero(left)
-    while len(open_rows):
-        some = cursor.of(open_rows)
-        rounds.append(read(some))
-        owners.append(open_rows)
-        cursor.back(some, open_rows)
-        left[open_rows] -= 1
-        counts[open_rows] += 1
-        ended = open_rows[left[open_rows] == 0]
-        some = cursor.of(ended)
-        left[ended] = _opened(some, some.longs())
-        cursor.back(some, ended)
-        open_rows = open_rows[left[open_rows] > 0]
+    owners, counts = [cursor.every] * len(rounds), np.full(len(cursor), len(rounds))
+    for rows, found in _rounds(cursor, read, _opened(cursor, items)):
+        rounds.append(found)
+        owners.append(rows)
+        counts[rows] += 1
     offsets = pa.array(offsets_of(counts).astype(np.int32))
     if not rounds:
         return offsets, [pa.nulls(0, kind) for kind in kinds]
@@ -279,6 +268,32 @@ def _blocks(
         return offsets, rounds[0]
     order = pa.array(np.argsort(np.concatenate(owners), kind="stable"))
     return offsets, [pa.concat_arrays(parts).take(order) for parts in zip(*rounds, strict=True)]
+
+
+def _rounds(
+    cursor: Cursor, read: Callable[[Cursor], list[pa.Array]], left: Int64s
+) -> Iterator[tuple[Int64s, list[pa.Array]]]:
+    """(rows, the next item of each) until none has any, where a block of so many is `left` of each.
+
+    A round looks at the rows alone that have some: of a million rows one may have a thousand.
+    """
+    rows = np.flatnonzero(left)
+    if not len(rows):
+        return
+    some, left, ends = cursor.of(rows), left[rows], cursor.at.copy()
+    while len(rows):
+        yield rows, read(some)
+        left -= 1
+        ended = np.flatnonzero(left == 0)
+        if not len(ended):
+            continue
+        behind = some.of(ended)
+        left[ended] = _opened(behind, behind.longs())
+        some.back(behind, ended)
+        ends[rows[ended]] = some.at[ended]
+        on = np.flatnonzero(left)
+        rows, left, some = rows[on], left[on], some.of(on)
+    cursor.move_to(ends)
 
 
 def _all_are(numbers: Int64s, number: int) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from metatable.storage.arrays import Int64s
 from metatable.storage.avro import RecordCodec
 from metatable.storage.avro.cursor import Cursor
 from metatable.storage.avro.encode import encode_columns
@@ -449,6 +450,23 @@ def test_a_fixed_type_takes_no_memory_where_there_are_no_rows() -> None:
 def test_symbols_that_are_no_texts_are_refused(symbols: Any) -> None:
     with pytest.raises(UsageError, match="not an Avro schema"):
         RecordCodec(record(a={"type": "enum", "name": "e", "symbols": symbols}))
+
+
+def test_of_many_rows_one_that_has_many_items_is_looked_at_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    codec = RecordCodec(record(a={"type": "array", "items": "int"}))
+    rows = [[1, 2] if row else [*range(300)] for row in range(1000)]
+    datums = codec.encode(pa.table({"a": pa.array(rows, pa.list_(pa.int32()))}))
+    looked, back = [], Cursor.back
+
+    def counted(cursor: Cursor, some: Cursor, own: Int64s) -> None:
+        looked.append(len(cursor))
+        back(cursor, some, own)
+
+    monkeypatch.setattr(Cursor, "back", counted)
+    assert codec.decode(datums)["a"].to_pylist() == rows
+    assert sum(looked) < 10 * len(rows)
 
 
 def test_corruption_names_the_row_through_unions_and_items() -> None:
