@@ -16,14 +16,16 @@ would then share it. Logical types change nothing, unless they are asked for (`l
 columns hold what is stored (days, microseconds, unscaled bytes), which is all that the bytes say.
 
 Refused, by UsageError: types that contain themselves, and arrays and maps whose items take
-no bytes at all (a few bytes could ask for any number of those); and what is nested deeper, or of
-more types, than any table's: a type that is named may be told again and again, twice by each of
-those before, so that a few lines would ask for a billion columns.
+no bytes at all (a few bytes could ask for any number of those); records of which two fields have
+one name; and what is nested deeper, or of more types, than any table's: a type that is named may be
+told again and again, twice by each of those before, so that a few lines would ask for a billion
+columns.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -288,8 +290,12 @@ class _Parser:
         elif kind == "fixed":
             node = self._meant(words, Fixed(full, _size(words["size"])))
         else:
-            fields = words["fields"]
-            node = Record(full, tuple((f["name"], self.node(f["type"], inner)) for f in fields))
+            fields = [(f["name"], self.node(f["type"], inner)) for f in words["fields"]]
+            names = Counter(name for name, _ in fields)
+            if len(names) < len(fields):
+                [(found, _)] = names.most_common(1)
+                raise UsageError("an Avro record names a field twice", found=found)
+            node = Record(full, tuple(fields))
         self.named[full] = node
         self.extents[full] = self.types - types, self.deepest - self.level
         self.deepest = max(self.deepest, deepest)

@@ -452,6 +452,16 @@ def test_symbols_that_are_no_texts_are_refused(symbols: Any) -> None:
         RecordCodec(record(a={"type": "enum", "name": "e", "symbols": symbols}))
 
 
+def test_a_record_that_names_a_field_twice_is_refused() -> None:
+    fields = [{"name": name, "type": "int"} for name in ("a", "b", "b")]
+    for schema in (
+        dict(record(), fields=fields),
+        record(x=dict(record(), name="x", fields=fields)),
+    ):
+        with pytest.raises(UsageError, match="names a field twice: found='b'"):
+            RecordCodec(schema)
+
+
 def test_of_many_rows_one_that_has_many_items_is_looked_at_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
