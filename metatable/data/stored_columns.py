@@ -12,6 +12,7 @@ the table any more is passed over. All else is damage.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -73,6 +74,13 @@ class StoredColumns:
         made = cls(tuple(own), True, path, tells_zones=False)
         made._check_ids([one for one in made.fields if one.metadata])
         return made
+
+    def check_names(self) -> None:
+        """Raise CorruptError unless each column can be asked for by its name."""
+        names = Counter(one.name for one in self.fields)
+        if len(names) < len(self.fields):
+            [(found, _)] = names.most_common(1)
+            raise CorruptError("two columns of a file have one name", path=self.path, found=found)
 
     def find(self, name: str, table: TableSchema | None) -> pa.Field | None:
         """The file's field for the column of this name, a meta column or one of the table's."""
@@ -177,7 +185,8 @@ class AskedColumns:
         cls, stored: StoredColumns, schema: pa.Schema, columns: TableSchema | None
     ) -> AskedColumns:
         """The columns of `schema`, asked of a file of the table with these `columns` (None: they
-        are found by their names)."""
+        are found by their names). Raises CorruptError where names do not tell columns."""
+        stored.check_names()
         fields = tuple(stored.find_each(schema.names, columns))
         return cls(stored, fields, schema, columns)
 

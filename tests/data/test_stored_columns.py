@@ -82,6 +82,18 @@ def test_ids_of_other_engines_are_passed_over(tmp_path: Path) -> None:
     assert found["id"].to_pylist() == [1, 2]
 
 
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_two_columns_of_one_name_are_damage(tmp_path: Path, with_ids: bool) -> None:
+    store = stored(tmp_path, BEFORE if with_ids else None)
+    path = tmp_path / FILE.path
+    held = pq.read_table(path)
+    names = ["id" if name == "a" else name for name in held.schema.names]
+    pq.write_table(held.rename_columns(names), path, store_schema=False)
+    for read in (base_file.read_base_file, base_file.stream_base_file):
+        with pytest.raises(CorruptError, match=r"two columns of a file have one name.*'id'"):
+            list(read(store, FILE, BEFORE.arrow, BEFORE))
+
+
 def test_a_struct_of_which_a_field_came_again_is_not_taken_as_it_is(tmp_path: Path) -> None:
     store = stored(tmp_path, BEFORE)
     again = (AddColumn("s.z", pa.int8()), DropColumn("s.x"), AddColumn("s.x", pa.int32()))
