@@ -51,7 +51,8 @@ def at_once(calls: Sequence[Callable[[], R]]) -> list[R]:
     first, left = next(pairs), deque(pairs)
     try:
         for _ in range(min(len(left), MOST_AT_ONCE - 1)):
-            _on_a_thread(partial(_make, left))
+            if not _on_a_thread(partial(_make, left)):
+                break  # those that there are, and the caller, make all of them
         _make(deque([first]))
     finally:
         _make(left)
@@ -72,7 +73,9 @@ def begun(call: Callable[[], R]) -> Callable[[], R]:
     """`call`, made on a thread while the caller goes on. What is returned waits for its end, and
     gives, or raises, what it came to, as often as it is called."""
     told: Future[R] = Future()
-    _on_a_thread(partial(_make, deque([(told, call)])))
+    work = partial(_make, deque([(told, call)]))
+    if not _on_a_thread(work):
+        work()
     return told.result
 
 
@@ -97,14 +100,20 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)  # a forked child has none of them
 
 
-def _on_a_thread(work: Callable[[], None]) -> None:
+def _on_a_thread(work: Callable[[], None]) -> bool:
+    """False: no thread is to be had, for a system bounds those of a process or of a user."""
     try:
         given = _idle.pop()
     except IndexError:
         given = SimpleQueue()
         name = "metatable-request"
-        threading.Thread(target=_serve, args=(given,), name=name, daemon=True).start()
+        thread = threading.Thread(target=_serve, args=(given,), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
     given.put(work)
+    return True
 
 
 def _serve(given: SimpleQueue[Callable[[], None]]) -> None:

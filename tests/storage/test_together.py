@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from metatable.storage import together
 from metatable.storage.errors import AccessError, CorruptError, StoreError
 from metatable.storage.store import Store
-from metatable.storage.together import MOST_AT_ONCE, at_once, in_turn
+from metatable.storage.together import MOST_AT_ONCE, at_once, begun, in_turn
 from tests.storage.s3_server import serving
 
 
@@ -87,6 +88,24 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
         os._exit(1)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 7
+
+
+@pytest.mark.parametrize("are_some", [False, True])
+def test_where_no_more_threads_are_to_be_had_those_there_are_make_all_calls(
+    monkeypatch: pytest.MonkeyPatch, are_some: bool
+) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    at_once([partial(int, number) for number in range(9)])
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    if not are_some:
+        monkeypatch.setattr(together, "_idle", deque())
+    assert at_once([partial(int, number) for number in range(99)]) == [*range(99)]
+    assert begun(partial(int, 7))() == 7
+    failed = begun(_fail)
+    with pytest.raises(StoreError):
+        failed()
 
 
 def test_exception_comes_when_all_have_ended() -> None:
