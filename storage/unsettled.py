@@ -63,10 +63,10 @@ class Unsettled:
                 if failed is not None:
                     raise failed
                 _settle_all([*paths])
-            except OSError as error:
+            except BaseException as error:  # an interrupt settles nothing either
                 with self._adding:
                     self._paths = paths | self._paths
-                if not nobody_waits:
+                if not (nobody_waits and isinstance(error, OSError)):
                     raise
                 self._failed = error
 

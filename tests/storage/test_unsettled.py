@@ -91,6 +91,23 @@ def test_what_may_be_lost_is_never_waited_for(store: Store, log: list[str]) -> N
     assert log == ["name a/hint", "name g/hint"]
 
 
+@pytest.mark.parametrize("error", [OSError, RuntimeError, KeyboardInterrupt])
+def test_what_was_not_settled_is_settled_by_the_next_who_waits(
+    store: Store, log: list[str], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def fail(_: object) -> None:
+        raise error
+
+    assert store.create("a/soon", b"1", soon=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises((StoreError, error)):
+            store.settle()
+    log.clear()
+    store.settle()
+    assert log == ["fsync a/soon", "fsync a"]
+
+
 def test_whoever_works_on_a_folder_here_waits_for_the_same(store: Store, log: list[str]) -> None:
     other = pickle.loads(pickle.dumps(store))
     assert store.create("a/soon", b"1", soon=True)
