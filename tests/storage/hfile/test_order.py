@@ -140,3 +140,22 @@ def test_a_record_in_two_blocks_is_corruption_for_everyone() -> None:
         with pytest.raises(CorruptError):
             ask()
     assert {one.code for one in verify(found._store, "a.hfile")} == {"block"}
+
+
+@pytest.mark.parametrize("leaf_blocks", [0, 1, 2, 3])
+def test_a_row_over_several_blocks_is_no_fault(leaf_blocks: int) -> None:
+    found = opened(*SPREAD, leaf_blocks=leaf_blocks)
+    faults = [one for one in verify(found._store, "a.hfile") if one.code != "count"]
+    assert faults == []  # the sums in the trailer are none
+
+
+def test_an_index_key_that_comes_again_without_its_row_is_a_fault() -> None:
+    blocks = [[b"a", b"b"], [b"b", b"c"], [b"d", b"e"]]
+    payloads = [b"".join(record(key, b"1") for key in block) for block in blocks]
+    found = put(payloads, [b"a", b"b", b"b"], 6)
+    faults = [one.detail for one in verify(found._store, "a.hfile") if one.code == "index"]
+    assert faults == ["index key b'b' is not above last key b'c' before it"]
+    found = put(payloads[:2], [b"a", b"a"], 4)
+    faults = [one.detail for one in verify(found._store, "a.hfile") if one.code == "index"]
+    assert faults[0] == "index key b'a' is not above last key b'b' before it"
+    assert faults[1:] == ["index key b'a' follows b'a'"]
