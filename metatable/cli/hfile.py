@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from metatable.cli.no_verb import show_help_of
+from metatable.cli.render import printable
 from metatable.cli.single_file import place_of
 from metatable.cli.verb import FINDINGS, FINE, Verbs, add_common
 from metatable.storage.errors import UsageError
@@ -67,9 +68,10 @@ def _meta(args: argparse.Namespace) -> int:
         if isinstance(value, dict):
             print(f"{name}:")
             for inner, told in value.items():
-                print(f"  {inner}: {_short(told)}")
+                print(f"  {printable(inner)}: {_short(told)}")
         else:
-            print(f"{name}: {_shown(value) if isinstance(value, bytes) else value}")
+            told = _shown(value) if isinstance(value, bytes) else printable(str(value))
+            print(f"{name}: {told}")
     return FINE
 
 
@@ -164,7 +166,8 @@ def _shown(raw: bytes) -> str:
 
 def _short(told: object, most: int = 200) -> str:
     text = str(told)
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+    shown = printable(text[:most])
+    return shown if len(text) <= most else f"{shown}… ({len(text)} characters)"
 
 
 def _key(word: str, is_base64: bool) -> bytes:

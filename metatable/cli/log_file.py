@@ -11,6 +11,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from metatable.cli.render import printable
 from metatable.cli.single_file import place_of
 from metatable.cli.verb import FINE, Verbs, add_common
 
@@ -71,7 +72,7 @@ def _rows(block: LogBlock) -> int | None:
 
 
 def _line(facts: dict[str, Any]) -> str:
-    told = [f"{key}={text}" for key, text in facts["header"].items() if key != "schema"]
+    told = [f"{key}={printable(text)}" for key, text in facts["header"].items() if key != "schema"]
     rows = "-" if facts["rows"] is None else facts["rows"]
     parts = (facts["offset"], facts["kind"], rows, facts["content_bytes"], " ".join(told))
     return "\t".join(map(str, parts))

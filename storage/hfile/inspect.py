@@ -13,6 +13,8 @@ from metatable.storage.hfile.verify import verify
 
 __all__ = ["meta", "verify"]
 
+_NUMBER_BYTES = (4, 8)
+
 
 def meta(reader: HFileReader) -> dict[str, Any]:
     """An HFile's facts as JSON values: trailer, file info, counts, first and last key (base64)."""
@@ -41,8 +43,9 @@ def _name(raw: bytes) -> str:
 
 
 def _fact(name: bytes, value: bytes) -> int | str | dict[str, str]:
-    """A number where the name is known for one, text where it is text, else base64."""
-    if name in NUMBERS:
+    """A number where the name is known for one, and it is of a size that one has; text where it is
+    text, else base64."""
+    if name in NUMBERS and len(value) in _NUMBER_BYTES:
         return int.from_bytes(value, "big", signed=True)
     try:
         text = value.decode()

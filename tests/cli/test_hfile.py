@@ -26,8 +26,10 @@ from metatable.storage.errors import (
     UsageError,
 )
 from metatable.storage.hfile.codec import Codec
+from metatable.storage.hfile.file_info import AVG_KEY_LEN, decode_file_info, encode_file_info
 from metatable.storage.hfile.writer import HFileWriter
 from metatable.storage.store import Store
+from tests.storage.hfile.sound_files import Form, laid_out
 
 KEYS = [b"apple", b"b\xff\0", "żółw".encode()]
 VALUES = [b"1", b"\0\1", b""]
@@ -374,3 +376,26 @@ def test_files_of_other_writers_are_shown(
         assert (code, out) == (0, "[]\n")
         code, out, _ = run(capsys, "hfile", "meta", str(file), "--json")
         assert json.loads(out)["meta_blocks"].keys() == {"bloomFilter"}
+
+
+def test_facts_of_strange_bytes_are_told_in_their_lines(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    raw = laid_out(Form())
+    info = raw.roots[2]
+    facts = decode_file_info(info.payload, "", 0)
+    facts |= {AVG_KEY_LEN: b"\1" * 2000, b"text\n": b"1\n\x1b[2J", b"CREATE": b"\xff"}
+    info.payload = encode_file_info(facts)
+    raw.trailer = [(n, b"Java\x1b[2J" if n == 11 else told) for n, told in raw.trailer]
+    path = tmp_path / "a.hfile"
+    path.write_bytes(raw.build())
+    code, out, err = run(capsys, "hfile", "meta", str(path))
+    assert (code, err) == (0, "")
+    assert "\x1b" not in out
+    assert "  text\\n: 1\\n\\x1b[2J\n" in out
+    assert "comparator: Java\\x1b[2J\n" in out
+    code, out, err = run(capsys, "hfile", "meta", str(path), "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)["file_info"]
+    assert told["hfile.AVG_KEY_LEN"] == "\1" * 2000
+    assert told["text\n"] == "1\n\x1b[2J"
