@@ -1,19 +1,22 @@
 """`metatable log FILE`: the blocks of a log file of a Hudi table, whoever wrote it.
 
-A block is a line: where it begins, what it is, its rows or keys, the bytes of its content, and what
-its header tells, the schema left out. With `--json` it is an object, the schema included. Bytes
-behind the last block that a dead writer left are told, too; readers pass over them.
+A block is a line: where it begins, what it is, its rows or keys (`-`: they are not read), the bytes
+of its content, and what its header tells, the schema left out. With `--json` it is an object, the
+schema included. Bytes behind the last block that a dead writer left are told, too; readers pass
+over them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from metatable.cli.render import printable
 from metatable.cli.single_file import place_of
 from metatable.cli.verb import FINE, Verbs, add_common
+from metatable.storage.errors import UpgradeError
 
 if TYPE_CHECKING:
     from metatable.storage.hudi_log.block import LogBlock
@@ -59,15 +62,18 @@ def _rows(block: LogBlock) -> int | None:
     """Rows, or keys that are deleted; None for what is not read."""
     from metatable.data.block_rows import block_rows  # noqa: PLC0415
     from metatable.data.log_blocks import block_deletes  # noqa: PLC0415
-    from metatable.data.schema import META_FIELDS  # noqa: PLC0415
+    from metatable.data.schema import KEY_COLUMN, META_FIELDS  # noqa: PLC0415
     from metatable.storage.hudi_log.block import BlockKind  # noqa: PLC0415
 
-    if block.kind is BlockKind.DELETE:
-        return len(block_deletes(block, None).keys)
-    if block.kind in (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA):
-        import pyarrow as pa  # noqa: PLC0415  (slow to load)
+    with suppress(UpgradeError):
+        if block.kind is BlockKind.DELETE:
+            return len(block_deletes(block, None).keys)
+        if block.kind in (BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA):
+            import pyarrow as pa  # noqa: PLC0415  (slow to load)
 
-        return int(block_rows(block, pa.schema(META_FIELDS), None).num_rows)
+            # tables of Hudi's may be without meta columns, and of these the key alone is missed
+            asked = pa.schema([one for one in META_FIELDS if one.name != KEY_COLUMN])
+            return int(block_rows(block, asked, None).num_rows)
     return None
 
 

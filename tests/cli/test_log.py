@@ -6,13 +6,17 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from metatable.cli.main import main
+from metatable.data.avro_schema import to_avro
 from metatable.data.log_blocks import LogWriter
 from metatable.data.schema import with_meta_columns
+from metatable.storage.avro import RecordCodec
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from metatable.storage.hudi_log.log_file import LogFile
+from metatable.storage.hudi_log.records import encode_datums
 from tests.data.other_blocks import delete_block, rollback_block
 from tests.storage.hudi_log.corpus import log_files, tables
 
@@ -78,6 +82,33 @@ def test_a_torn_end_is_told(file: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert lines[-1] == f"{start}\ttorn\t{left} bytes that a dead writer left"
     _, lines, _ = run(capsys, file, "--json")
     assert json.loads(lines[-1]) == {"offset": start, "torn_bytes": left}
+
+
+def test_blocks_that_others_may_write_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tables of Hudi's may be without meta columns; updates may be of some columns, and deletes by
+    several ordering values."""
+    rows = pa.table({"id": ["a", "b"]})
+    record = to_avro(TABLE, "t")
+    header = {HeaderKey.INSTANT_TIME: "1\n\x1b[2J", HeaderKey.SCHEMA: json.dumps(record)}
+    [datums] = encode_datums(RecordCodec(record).encode(rows))
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink)
+    several = bytes.fromhex("00000003 00000008 02 02 02 61 00 18 00 00")
+    blocks = [
+        LogBlock(BlockKind.AVRO_DATA, header, datums),
+        LogBlock(BlockKind.PARQUET_DATA, header, sink.getvalue().to_pybytes()),
+        LogBlock(BlockKind.AVRO_DATA, {**header, HeaderKey.IS_PARTIAL: "true"}, datums),
+        LogBlock(BlockKind.DELETE, header, several),
+        delete_block(WRITER, pa.array(["a"]), "p", T),
+    ]
+    path = tmp_path / f".f-0_{T}.log.1_0-1-1"
+    path.write_bytes(LogFile.encode(blocks))
+    code, lines, err = run(capsys, path)
+    assert (code, err) == (0, "")
+    assert [line.split("\t")[2] for line in lines] == ["2", "2", "-", "-", "1"]
+    assert lines[0].endswith("\tinstant_time=1\\n\\x1b[2J")
 
 
 def test_damage_and_absence_are_told_with_their_exit_codes(
