@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from metatable.cli.named_values import storage_options
+from metatable.storage.address import normal
 from metatable.storage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ def place_of(args: argparse.Namespace) -> tuple[Store, str]:
     from metatable.storage.store import Store  # noqa: PLC0415  (loads numpy)
 
     file, options = args.file, storage_options(args)
+    if file.lower().startswith("file://"):
+        file = normal(file)
     folder, _, name = file.rpartition("/")
     if not name or folder.endswith(":/") or os.path.isdir(file):
         raise UsageError("not a file", found=file, expected="a path that ends with a file's name")

@@ -399,3 +399,14 @@ def test_facts_of_strange_bytes_are_told_in_their_lines(
     told = json.loads(out)["file_info"]
     assert told["hfile.AVG_KEY_LEN"] == "\1" * 2000
     assert told["text\n"] == "1\n\x1b[2J"
+
+
+def test_a_file_url_names_the_file_that_its_path_does(
+    capsys: pytest.CaptureFixture[str], file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(file).rename(Path(file).with_name("a b.hfile"))
+    code, out, _ = run(capsys, "hfile", "keys", f"file://{path.parent}/a%20b.hfile")
+    assert (code, len(out.splitlines())) == (0, len(KEYS))
+    monkeypatch.chdir(path.parent)
+    code, _, err = run(capsys, "hfile", "keys", "file:///a%20b.hfile")  # not in this folder
+    assert (code, err) == (3, "metatable: file is missing: path='a b.hfile' store='/'\n")
