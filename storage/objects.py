@@ -77,6 +77,9 @@ _PASSING_OF_ONE = ("500", "503", "429")
 _REFUSED_OF_ONE = ("AccessDenied", "401", "403")
 """The same, of S3 and of Azure, where we are not allowed to."""
 
+_NO_SUCH_RANGE = "416"
+"""What services say of a range that begins behind the end."""
+
 _MISPLACED = ("169.254.", "incorrectly configured region")
 """What obstore says of a machine that is given no credentials, and of a bucket elsewhere."""
 
@@ -107,7 +110,9 @@ class Objects(Backend):
         try:
             with self._asking(path):
                 return self._parts(path, ranges)
-        except StoreError:
+        except StoreError as error:
+            if _is_silent(error):
+                raise
             size = self._size_now(path)
             if size is None or all(start + length <= size for start, length in ranges):
                 raise
@@ -338,6 +343,12 @@ def _tried(told: str) -> dict[str, str]:
     seconds = float(amount) * {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1}[unit]
     times = int(repeats or 0) + 1
     return {"tried": f"{verb}, {times} {'time' if times == 1 else 'times'} in {seconds:.1f} s"}
+
+
+def _is_silent(error: StoreError) -> bool:
+    """Whether the store was asked again and again: another question would take as long."""
+    tried, found = (str(error.facts.get(name, "")) for name in ("tried", "found"))
+    return " times " in tried and not found.startswith(_NO_SUCH_RANGE)
 
 
 def _is_refusal(error: Exception, status: int, told: str) -> bool:

@@ -113,6 +113,25 @@ def test_nobody_listens(s3: S3, verb: str) -> None:
     assert is_one_line(caught.value), str(caught.value)
 
 
+@pytest.mark.parametrize("answer", [None, (503, "SlowDown")])
+def test_a_store_that_does_not_answer_is_not_asked_for_a_size_besides(
+    s3: S3, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, str] | None
+) -> None:
+    s3.always = answer
+    options = {"max_retries": "2", "init_backoff": "1ms"}
+    store = store_of(s3, **options, **({} if answer else {"endpoint": "http://127.0.0.1:1"}))
+    asked: list[str] = []
+
+    def head(_: object, path: str) -> dict[str, int]:
+        asked.append(path)
+        return {"size": 1}
+
+    monkeypatch.setattr(obstore, "head", head)
+    with pytest.raises(StoreError, match="tried='GET, 3 times in "):
+        store.read("a", [(0, 1)])
+    assert asked == []
+
+
 def test_slow_service_is_given_up_after_the_timeout(
     s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
