@@ -1,8 +1,9 @@
 """Pairing: which rows of two slices of a file group have the same key.
 
 A commit leaves the rows that stay in their order, takes some out, and puts new ones behind them. So
-both are walked side by side, run by run, which costs one comparison per row; what is left then, and
-slices in another order, are paired by a hash table, which costs fifty times as much.
+both are walked side by side, run by run, which costs one comparison per row, and a step for each
+that was taken out. What is left then, slices that have lost many rows, and those in another order
+are paired by a hash table, which costs fifty times as much per row.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ __all__ = ["places_in"]
 RUN = 2048
 """Rows compared at once."""
 
+STEP_ROWS = 50
+"""A step of the walk takes as long as so many rows in the hash table."""
+
 PATIENCE = 64
-"""So many rows taken out, one right behind the other, are no longer a matter of walking."""
+"""Steps that may be taken in vain: with more, rows taken out are no longer a matter of walking."""
 
 
 def places_in(was: pa.Array, now: pa.Array) -> Int64s:
@@ -38,15 +42,14 @@ def places_in(was: pa.Array, now: pa.Array) -> Int64s:
 
 def _walk(was: pa.Array, now: pa.Array, places: Int64s) -> int:
     """Fill in `places`, up to the first of `now` that is not among the next of `was`: which one."""
-    here = there = skipped = 0
-    while here < len(now) and there < len(was) and skipped < PATIENCE:
+    here = there = steps = 0
+    while here < len(now) and there < len(was) and steps < PATIENCE + here // STEP_ROWS:
         count = min(RUN, len(now) - here, len(was) - there)
         equal = pc.equal(now[here : here + count], was[there : there + count])
         differs = np.flatnonzero(~equal.to_numpy(zero_copy_only=False))
         run = int(differs[0]) if len(differs) else count
         places[here : here + run] = np.arange(there, there + run)
         here, there = here + run, there + run
-        if run < count:  # a row that was taken out
-            there += 1
-            skipped = 1 if run else skipped + 1
+        there += run < count  # a row that was taken out
+        steps += 1
     return here

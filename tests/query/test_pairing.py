@@ -26,6 +26,7 @@ def _texts(keys: list[str]) -> pa.Array:
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairing, "RUN", 4)
+        patch.setattr(pairing, "STEP_ROWS", 1)
         patch.setattr(pairing, "PATIENCE", 3)
         yield
 
@@ -53,3 +54,15 @@ def test_rows_that_stay_need_no_hash_table(monkeypatch: pytest.MonkeyPatch) -> N
     now = [key for place, key in enumerate(was) if place % 7 not in (3, 4)]
     assert places_in(_texts(was), _texts(now)).tolist() == _expected(was, now)
     assert places_in(_texts([]), _texts(now)).tolist() == [-1] * len(now)
+
+
+def test_rows_that_are_taken_out_everywhere_are_left_to_the_hash_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps, equal = [], pairing.pc.equal
+    monkeypatch.setattr(pairing, "STEP_ROWS", 50)
+    monkeypatch.setattr(pairing.pc, "equal", lambda *both: steps.append(both) or equal(*both))
+    was = [f"k{number}" for number in range(1000)]
+    now = was[::2] + was[1::2]
+    assert places_in(_texts(was), _texts(now)).tolist() == _expected(was, now)
+    assert 3 <= len(steps) < 10
