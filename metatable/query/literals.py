@@ -134,8 +134,7 @@ def _integer(value: Any, kind: pa.DataType) -> Fitted | None:
     if isinstance(value, float) and not math.isfinite(value):
         return Fitted(None if value < 0 else greatest, exact=False)
     if isinstance(value, Decimal) and value.adjusted() > kind.bit_width:
-        value = math.copysign(math.inf, value)
-        return _integer(value, kind)
+        return _integer(math.copysign(math.inf, value) if value else 0, kind)
     whole = math.floor(value)
     if whole < -greatest - 1:
         return Fitted(None, exact=False)
@@ -159,6 +158,8 @@ def _decimal(value: Any, kind: pa.DataType) -> Fitted | None:
     if not _is_number(value) or isinstance(value, float):
         return None
     number = Decimal(value)
+    if number.adjusted() > kind.precision:  # beyond all values, or a zero: no scale moves its point
+        number = Decimal(10**kind.precision if number else 0).copy_sign(number)
     digits = len(number.as_tuple().digits) + kind.precision + 1
     exactly = Context(prec=digits, rounding=ROUND_FLOOR, Emax=MAX_EMAX, Emin=MIN_EMIN)
     scaled = number.scaleb(kind.scale, exactly)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import MAX_EMAX, Decimal
 from enum import Enum
 from typing import Any
 
@@ -123,6 +123,24 @@ def test_numbers_beyond_all_doubles_lie_short_of_the_infinite_ones() -> None:
         assert rows(double > -huge) == [True, True, False, True, False]
         assert rows(double <= -huge) == [False, False, True, False, False]
         assert rows(double.is_in([huge, -huge])) == [False] * 5
+
+
+def test_decimals_of_any_exponent_are_compared() -> None:
+    held = {"small": [-1, 0, 1, None], "price": [Decimal(-1), Decimal(0), Decimal(1), None]}
+    batch = pa.record_batch(held, schema=pa.schema([SCHEMA.field(name) for name in held]))
+
+    def rows(one: Expression) -> list[bool]:
+        return [bool(one) for one in matches(bind(one, SCHEMA), batch).to_pylist()]
+
+    for column in map(col, held):
+        for zero in (Decimal("0E+100"), Decimal("-0E+100"), Decimal(f"0E+{MAX_EMAX}")):
+            assert rows(column == zero) == [False, True, False, False]
+            assert rows(column > zero) == [False, False, True, False]
+            assert rows(column.is_in([zero])) == [False, True, False, False]
+        for huge in (Decimal("1E+100"), Decimal(f"1E+{MAX_EMAX}")):
+            below = huge.copy_negate()
+            assert rows(column < huge) == rows(column > below) == [True, True, True, False]
+            assert rows(column == huge) == rows(column < below) == [False] * 4
 
 
 @pytest.mark.parametrize(
