@@ -8,7 +8,7 @@ from numbers import Integral
 from metatable.arguments import one_of
 from metatable.data.timeline import instant_of
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_version, newest_of
+from metatable.metadata.versions import is_undone, load_version, newest_of
 from metatable.query.description import version_as_of
 from metatable.storage.errors import NotFoundError, StaleError, UsageError
 from metatable.storage.store import Store
@@ -46,11 +46,12 @@ def snapshot_at(store: Store, version: int | None, as_of: str | date | None = No
             path=store.uri,
         )
     asked = load_version(store, version)
-    if asked.last_commit is not None and asked.last_commit[1] in newest.withdrawn:
+    last = asked.last_commit[1] if asked.last_commit else ""
+    if last in newest.withdrawn or is_undone(store, newest, version):
         raise StaleError(
             "this version was undone: name one before it",
             found=version,
-            instant=asked.last_commit[1],
+            instant=last,
             path=store.uri,
         )
     return Snapshot(store, asked)

@@ -29,7 +29,7 @@ from metatable.metadata.asking import Answers, apart, ask, asked_of
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.pages import HFileRef, all_refs
 from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.versions import gone_since, load_newest, load_version
+from metatable.metadata.versions import is_undone, load_newest, load_version
 from metatable.storage.arrays import Int32s
 from metatable.storage.byte_columns import joined
 from metatable.storage.cache import cached
@@ -131,8 +131,8 @@ class Entries:
         try:
             yield
         except CorruptError as error:
-            newest = gone_since(self.store, self.version)
-            if newest is None:
+            newest = load_newest(self.store)
+            if newest is None or not self._has_gone(newest):
                 raise
             raise StaleError(
                 "a commit of this version was undone, or its index changed, meanwhile: try again"
@@ -147,13 +147,10 @@ class Entries:
         """Raises CorruptError where this version was undone or is not kept any more: whoever sees
         to a store that is not ours may have dropped what it needs. In `reading` that is a
         StaleError, in a transaction a ConflictError."""
-        newest, last = load_newest(self.store), self.manifest.last_commit
+        newest = load_newest(self.store)
         if newest is None or newest.nonce == self.manifest.nonce:
             return
-        undone = newest.restored_at > self.version and last is not None
-        if undone and last is not None:
-            undone = last[1] in newest.withdrawn or last[1] < newest.archived
-        if undone or not newest.keeps(self.version):
+        if self._has_gone(newest):
             raise CorruptError(
                 "this version was undone, or is not kept any more, and so are its entries in a"
                 " store of others: open the table again",
@@ -161,6 +158,10 @@ class Entries:
                 version=self.version,
                 newest=newest.version,
             )
+
+    def _has_gone(self, newest: Manifest) -> bool:
+        """Whether files of this version may be deleted by now."""
+        return not newest.keeps(self.version) or is_undone(self.store, newest, self.version)
 
     def warm(self, *partitions: str) -> None:
         """Fetch what lookups in these partitions begin with: their pages together, then the ends of

@@ -24,6 +24,7 @@ from metatable.storage.store import Store
 
 __all__ = [
     "gone_since",
+    "is_undone",
     "know_root",
     "list_roots",
     "load_newest",
@@ -91,6 +92,20 @@ def gone_since(store: Store, version: int) -> Manifest | None:
     if newest is None or (newest.restored_at <= version and newest.keeps(version)):
         return None
     return newest
+
+
+def is_undone(store: Store, newest: Manifest, version: int) -> bool:
+    """Whether a version that is kept holds what was undone since, a commit or a compaction of logs,
+    as the restores since tell: an instant that was archived is withdrawn without being told."""
+    if version < newest.oldest:  # a savepoint, of which nothing is undone
+        return False
+    restored_at = newest.restored_at
+    while restored_at > version:
+        restored = load_version(store, restored_at)
+        if restored.summary.get("undone_version", restored_at) <= version:
+            return True
+        restored_at = load_version(store, restored_at - 1).restored_at
+    return False
 
 
 def list_roots(store: Store) -> dict[int, Listed]:

@@ -736,3 +736,36 @@ def test_commits_that_were_not_published_in_their_order_have_no_moment(
         table.savepoint("one")
     table.upsert(arrow(rows(0, 2, 2)))
     table.savepoint("one")
+
+
+def test_a_version_that_was_undone_stays_unread_when_its_instant_is_archived(table: Table) -> None:
+    before, undone = states(table), table.version
+    table.rollback()
+    for number in range(KEEP + 1):
+        table.upsert(arrow(rows(0, 2, 60 + number)))
+    clean(table, 99)
+    assert newest_of(Store(table.uri, FAST)).withdrawn == ()
+    with pytest.raises(StaleError, match="was undone"):
+        table.scan(version=undone)
+    assert every_row(table, undone - 1) == before[undone - 1]
+
+
+def test_a_version_of_a_service_that_was_undone_is_not_read(table_uri: str) -> None:
+    """A restore takes its files, though no commit of rows is undone that it holds."""
+    table = made(table_uri, "record-avro", **SMALL)
+    table.insert(arrow(rows(0, 8, 1)))
+    last = table.upsert(arrow(rows(0, 4, 2))).version
+    merged = table.compact_logs(ratio=0).version
+    table.upsert(arrow(rows(0, 2, 3)))
+    table.restore(last)
+    with pytest.raises(StaleError, match="was undone"):
+        table.files(version=merged)
+
+
+def test_damage_of_a_version_from_before_what_was_undone_is_damage(table: Table) -> None:
+    last = table.version - 1
+    table.rollback()
+    table.upsert(arrow(rows(0, 2, 60)))
+    Path(table.uri, table.files(version=last)[0].path).unlink()
+    with pytest.raises(CorruptError, match="missing"):
+        table.scan(version=last).to_arrow()
