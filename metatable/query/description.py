@@ -91,16 +91,14 @@ def version_as_of(store: Store, newest: Manifest, instant: str) -> int:
             return pin.version
     commits = commits_back(store, newest)
     found = next((one for one in commits if one[1] <= instant), None)
-    if found is None and newest.keeps(1) and load_version(store, 1).last_commit is None:
-        return 1  # before the first commit
-    if found is None or not newest.keeps(found[0]):
+    version = _kept_version(store, newest, found)
+    if version is None:
         raise StaleError(
             "what was there then is not kept any more",
             found=instant,
             expected=f"of version {newest.oldest} or later",
             path=store.uri,
         )
-    version = found[0]
     in_order = load_version(store, version).latest_instant <= instant
     if not in_order and any(before > instant for _, before in commits):
         raise UsageError(
@@ -109,6 +107,15 @@ def version_as_of(store: Store, newest: Manifest, instant: str) -> int:
             version=version,
         )
     return version
+
+
+def _kept_version(store: Store, newest: Manifest, commit: tuple[int, str] | None) -> int | None:
+    """The version that this commit has made, or the oldest that is kept, where that is a service's
+    behind it, or, of no commit, comes before the first one. None: neither is kept."""
+    if commit is not None and newest.keeps(commit[0]):
+        return commit[0]
+    oldest = load_version(store, max(newest.oldest, 1))
+    return oldest.version if oldest.last_commit == commit else None
 
 
 def _info(manifest: Manifest) -> CommitInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from metatable.data.timeline import instant_of, next_instant
 from metatable.engine.local import LocalEngine
 from metatable.kept_version import newest_of
 from metatable.metadata.change import Change
-from metatable.metadata.manifest import Pin
+from metatable.metadata.manifest import Pin, version_path
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import settle
 from metatable.metadata.transaction import Transaction
@@ -736,6 +737,23 @@ def test_commits_that_were_not_published_in_their_order_have_no_moment(
         table.savepoint("one")
     table.upsert(arrow(rows(0, 2, 2)))
     table.savepoint("one")
+
+
+def test_a_moment_whose_version_is_a_service_s_by_now_is_answered(table: Table) -> None:
+    """What was the newest within some hours is kept: the compaction, not the commit before it."""
+    before, done = states(table), commits(table)
+    [compacted] = [one.version for one in table.history() if one.operation == "compact"]
+    for version in range(1, compacted + 1):  # the version before a root ends when it is put
+        path = Path(table.uri, version_path(version))
+        os.utime(path, (path.stat().st_mtime - 7200,) * 2)
+    table.clean(versions=1, hours=1)
+    assert min(one.version for one in table.history()) == compacted
+    earlier, commit, later = (done[compacted + step] for step in (-2, -1, 1))
+    behind = datetime.strptime(later + "000", "%Y%m%d%H%M%S%f") - timedelta(milliseconds=1)
+    for moment in (commit, behind):
+        assert scanned_as_of(table, moment) == sorted(before[compacted])
+    with pytest.raises(StaleError, match="not kept any more"):
+        table.scan(as_of=earlier)
 
 
 def test_a_version_that_was_undone_stays_unread_when_its_instant_is_archived(table: Table) -> None:
