@@ -624,8 +624,8 @@ class Table:
             return repair(self._store, engine, dry_run=dry_run)
 
     def history(self, limit: int | None = None) -> list[CommitInfo]:
-        """All versions that are kept, newest first, or the newest `limit` of them. Each costs a
-        small request."""
+        """All versions that are kept, newest first, or the newest `limit` of them; those that only
+        savepoints keep come last. Each costs a small request."""
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral)):
             raise UsageError("a limit is a number", found=limit, expected="an int, or None")
         if limit is not None and limit < 0:

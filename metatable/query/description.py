@@ -5,6 +5,7 @@ and metadata alone; no data file is read.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from metatable.data.timeline import to_the_millisecond
 from metatable.metadata.known_commits import back_from, commits_back
@@ -65,9 +66,16 @@ def _partition_facts(snapshot: Snapshot, name: str) -> dict[str, int]:
 
 
 def versions(store: Store, newest: Manifest) -> Iterator[CommitInfo]:
-    """This version and those before it that it keeps, newest first; each is read when it is asked
-    for."""
-    return map(_info, back_from(store, newest))
+    """This version and those before it that it keeps, newest first, and behind them those that
+    savepoints alone keep; each is read when it is asked for."""
+    oldest = newest.version
+    for one in back_from(store, newest):
+        oldest = one.version
+        yield _info(one)
+    for version in sorted({one.version for one in newest.pins.values()}, reverse=True):
+        if version < oldest:
+            with suppress(StaleError):  # it was dropped meanwhile, and cleaned
+                yield _info(load_version(store, version))
 
 
 def savepoints(newest: Manifest) -> list[SavepointInfo]:

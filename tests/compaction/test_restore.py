@@ -259,6 +259,7 @@ def test_a_savepoint_keeps_its_version_whatever_is_cleaned(table: Table) -> None
     clean(table)
     assert every_row(table, kept) == before[kept]
     assert every_row(table, done and kept) == before[kept]
+    assert [one.version for one in table.history()][-2:] == [next(iter(done)), kept]
     with pytest.raises(StaleError):
         table.scan(version=kept + 1)
     assert min(completed(table.uri)) == newest(table).archived == done[kept]
