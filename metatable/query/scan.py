@@ -106,9 +106,7 @@ class Scan(Rows):
         rows = parquet.read(session, self._view.store, self._paths(), read)
         if self._where is not None:
             rows = rows.where(evaluate(self._where, parquet.Conditions(read)))
-        if self._limit is not None:
-            rows = rows.limit(self._limit)
-        return parquet.select(rows, self.schema.names)
+        return parquet.select(self._limited(rows), self.schema.names)
 
     def _by_workers(self, session: Any) -> Any:
         """The rows as a lazy DataFrame, read by Spark's Python workers, some files a task."""
@@ -122,8 +120,20 @@ class Scan(Rows):
         spread = engine.exchange(engine.rows(listed), _FILES.names[1], tasks)
         made = readable(self.schema)
         read = partial(_read_files, self._view, self._asked, self.schema.names, made)
-        rows = engine.map(spread, _FILES.names[:1], read, made)
-        return rows if self._limit is None else rows.limit(self._limit)
+        return self._limited(engine.map(spread, _FILES.names[:1], read, made))
+
+    def _limited(self, rows: Any) -> Any:
+        """No more rows of this DataFrame than the limit, which Spark wants in 32 bits: beyond that
+        none is needed where no more rows are in the files. Raises UsageError where they may be."""
+        if self._limit is None:
+            return rows
+        if self._limit <= MOST_OF_SPARK:
+            return rows.limit(self._limit)
+        counts = self._view.row_counts(self._slices, at_most=True)
+        if (counts < 0).any() or int(counts.sum()) > self._limit:
+            what, expected = "Spark knows no such limit", f"{MOST_OF_SPARK} or less, or None"
+            raise UsageError(what, expected=expected, found=self._limit)
+        return rows
 
     def count(self) -> int:
         """How many rows there are, no more than the limit. Raises as `to_batches`.
@@ -279,6 +289,9 @@ def _read_files(
 
 MOST_ROWS = (1 << 63) - 1
 """The most rows that Arrow counts."""
+
+MOST_OF_SPARK = (1 << 31) - 1
+"""The most rows that a limit of Spark's may name."""
 
 
 def _rows_or_none(limit: Any) -> int | None:

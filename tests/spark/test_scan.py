@@ -13,6 +13,7 @@ import pytest
 
 import metatable
 from metatable import col
+from metatable.query import scan
 from metatable.query.expressions import Expression
 from metatable.query.predicates import bind, evaluate
 from tests.every_kind import COLUMNS, NAN, made_rows
@@ -136,3 +137,13 @@ def test_a_long_chain_of_conditions_is_asked_of_spark(spark: Any, table: metatab
     assert max(depth) < 20
     told = table.scan(["id"], any_of).to_spark(spark)
     assert sorted(row.id for row in told.collect()) == list(range(0, 200, 2))
+
+
+def test_a_limit_beyond_what_spark_counts_is_none(
+    spark: Any, table: metatable.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert table.scan(["id"], limit=10**12).to_spark(spark).count() == 200
+    monkeypatch.setattr(scan, "MOST_OF_SPARK", 50)
+    assert table.scan(["id"], limit=200).to_spark(spark).count() == 200
+    with pytest.raises(metatable.UsageError, match="Spark knows no such limit"):
+        table.scan(["id"], limit=51).to_spark(spark)
