@@ -112,11 +112,13 @@ def _fits(partition: MetadataPartition, refs: Sequence[HFileRef], count: int) ->
 def apart(refs: Sequence[HFileRef]) -> list[list[HFileRef]]:
     """The HFiles in groups, each newest first, that have no places in common with each other."""
     groups: list[list[HFileRef]] = []
+    end = 0
     for ref in sorted(refs, key=lambda one: one.lo):
-        if groups and ref.lo < max(one.hi for one in groups[-1]):
+        if groups and ref.lo < end:
             groups[-1].append(ref)
         else:
             groups.append([ref])
+        end = max(end, ref.hi)
     return [sorted(few, key=lambda one: -one.sequence) for few in groups]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import metatable
+from metatable.metadata.asking import apart
 from metatable.metadata.entries import Entries
 from metatable.metadata.pages import HFileRef
 from metatable.storage import cache
@@ -89,3 +91,24 @@ def test_a_lookup_that_the_cache_has_no_room_for_leaves_it_alone(
     monkeypatch.setattr(cache.blocks, "budget_bytes", room)
     table.tag_locations(rows("00007", "00011"))  # of two blocks at most, of about 32 KiB
     assert set(told) == {kept}
+
+
+def test_files_are_told_apart_by_a_look_at_each() -> None:
+    looks: list[int] = []
+
+    @dataclass(frozen=True)
+    class Ref:
+        lo: int
+        end: int
+        sequence: int
+
+        @property
+        def hi(self) -> int:
+            looks.append(self.sequence)
+            return self.end
+
+    places = [(0, 4), (1, 9), (2, 3), (8, 10), (10, 12), (10, 11), (12, 16)]
+    refs = [Ref(*ends, number) for number, ends in enumerate(places)]
+    told = [[one.sequence for one in few] for few in apart(refs)]  # type: ignore[arg-type]
+    assert told == [[3, 2, 1, 0], [5, 4], [6]]
+    assert len(looks) == len(refs)
