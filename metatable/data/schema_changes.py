@@ -235,10 +235,18 @@ def _new_columns(
         if one is None:
             yield path, kind
             continue
-        while is_list(kind) and pa.types.is_list(one.type):
-            one, kind, path = one.inner[0], kind.value_field.type, f"{path}.element"
-        if pa.types.is_struct(kind) and pa.types.is_struct(one.type):
-            yield from _new_columns(one.inner, list(kind), path)
+        yield from _new_fields(one, kind, path)
+
+
+def _new_fields(one: Column, kind: pa.DataType, path: str) -> Iterator[tuple[str, pa.DataType]]:
+    """Fields that structs of given rows have, in lists and maps too, and the column's lack."""
+    t = pa.types
+    if is_list(kind) and t.is_list(one.type):
+        yield from _new_fields(one.inner[0], kind.value_field.type, f"{path}.element")
+    elif t.is_map(kind) and t.is_map(one.type):
+        yield from _new_fields(one.inner[0], kind.item_field.type, f"{path}.value")
+    elif t.is_struct(kind) and t.is_struct(one.type):
+        yield from _new_columns(one.inner, list(kind), path)
 
 
 # Finding a column

@@ -405,6 +405,22 @@ def test_new_columns_come_with_the_rows_that_bring_them(table: Table, verb: str)
     assert table.verify().findings == ()
 
 
+def test_fields_of_structs_in_lists_and_maps_come_with_the_rows(tmp_path: Path) -> None:
+    def schema(inner: pa.DataType) -> pa.Schema:
+        nested = [("l", pa.list_(inner)), ("m", pa.map_(pa.string(), pa.list_(inner)))]
+        return pa.schema([("id", pa.int64()), ("city", pa.string()), *nested])
+
+    narrow, wide = pa.struct([("q", "i4")]), pa.struct([("q", "i4"), ("r", pa.string())])
+    old = {"id": 1, "city": "a", "l": [{"q": 1}], "m": [("k", [{"q": 2}])]}
+    new = {"id": 2, "city": "a", "l": [{"q": 3, "r": "x"}], "m": [("k", [{"q": 4, "r": "y"}])]}
+    table = create(tmp_path / "table", schema(narrow))
+    table.insert(pa.Table.from_pylist([old], schema(narrow)))
+    assert table.upsert(pa.Table.from_pylist([new], schema(wide)), evolve=True).inserted == 1
+    first, second = scanned(table)
+    assert second == new
+    assert (first["l"], first["m"]) == ([{"q": 1, "r": None}], [("k", [{"q": 2, "r": None}])])
+
+
 @pytest.mark.parametrize("evolve", [False, True])
 def test_fields_that_come_twice_are_no_new_columns(table: Table, evolve: bool) -> None:
     twice = pa.StructArray.from_arrays([pa.array([1], pa.int32())] * 2, ["x", "x"])
