@@ -210,8 +210,9 @@ class Table:
         readers go by names, and would go wrong in older files where a column is renamed, a name was
         another column's before, or a float becomes a double. Then all files are written anew (with
         a Spark session as the `engine` on its cluster), unless the table was created with
-        `hudi_readable=False`. Raises UsageError for what would lose values, and for key, partition
-        and ordering columns; ConflictError after lost races.
+        `hudi_readable=False`; and file groups with logs are, where a type changes. Raises
+        UsageError for what would lose values, and for key, partition and ordering columns;
+        ConflictError after lost races.
         """
         texts = noted(note)
         return self._written(engine_for(engine), lambda on: alter(self._store, on, changes, texts))

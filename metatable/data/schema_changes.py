@@ -16,7 +16,9 @@ Readers of Hudi tables know columns by their names. For a table that they shall 
 another column under it, or the same column under another name, all of them are written anew in the
 same commit. Of types these readers are told the newest, and they widen what older files hold; but
 the `hudi` wheel widens a float to a double by way of its decimal text, which makes 0.1 of
-0.10000000149011612. So files are written anew where a float becomes a double, too.
+0.10000000149011612. So files are written anew where a float becomes a double, too. In logs it
+widens no more than an integer, not even that where they lack a column, and else refuses the table.
+So file groups with logs are written anew where the type of a column changes, or what lies in it.
 
 Key, partition and ordering columns keep their names, for these stand in the table's properties and
 in the paths of files. As the text of a key must stay the same, key and partition columns are
@@ -45,6 +47,7 @@ __all__ = [
     "MoveColumn",
     "RenameColumn",
     "WidenColumn",
+    "bends_logs",
     "changed",
     "needs_rewriting",
     "rewritten",
@@ -210,6 +213,14 @@ def needs_rewriting(schema: TableSchema, options: Options) -> bool:
     """Whether the files have to be written anew, because the table is read by names, and they may
     have another name, or another column, for one of these."""
     return options.hudi_readable and schema.by_id
+
+
+def bends_logs(before: TableSchema, after: TableSchema, options: Options) -> bool:
+    """Whether Hudi's readers could not take some column from logs of before."""
+    if not (options.hudi_readable and options.has_logs):
+        return False
+    then = {one.id: one.type for one in before.columns}
+    return any(then.get(one.id, one.type) != one.type for one in after.columns)
 
 
 def rewritten(schema: TableSchema) -> TableSchema:

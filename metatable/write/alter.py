@@ -6,7 +6,8 @@ told the new columns, and a rollback, a restore, a savepoint know it as any othe
 
 Where Hudi's readers would find the wrong column, or none, under a name (`needs_rewriting`), every
 file is written anew in the same commit, a file group at a time, as any copy-on-write is; rows keep
-their keys, their places and their commits.
+their keys, their places and their commits. Where logs of before are all that they would not read
+(`bends_logs`), these file groups are.
 """
 
 from __future__ import annotations
@@ -16,14 +17,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.operations import ALTER
 from metatable.data.row_counts import RowCounts
-from metatable.data.schema_changes import ColumnChange, changed, needs_rewriting, rewritten
+from metatable.data.schema_changes import (
+    ColumnChange,
+    bends_logs,
+    changed,
+    needs_rewriting,
+    rewritten,
+)
 from metatable.data.schema_text import TableSchema
+from metatable.data.slices import FileSlice
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
 from metatable.metadata.change import Change, Race, Requirement
@@ -108,12 +117,15 @@ def _published(
     instant = transaction.start()
     requires: tuple[Requirement, ...] = (SchemaIsBase(), OptionsAreBase(), NoneLater(instant))
     written = Written((), (), engine.scratch(transaction.store), {})
-    if needs_rewriting(columns, base.options):
+    every = needs_rewriting(columns, base.options)
+    slices = base.slices() if every else _with_bent_logs(base, columns)
+    if every or len(slices):
         anew = base.with_columns(columns.encode())
-        written = _rewritten(engine, transaction, anew, instant)
-        requires, columns = (*requires, NoDataSince()), rewritten(columns)
+        written = _rewritten(engine, transaction, anew, slices, instant)
+        requires = (*requires, NoDataSince())
     else:
         transaction.begin_files()
+    columns = rewritten(columns) if every else columns
     snapshot = base.with_columns(columns.encode())
     change = Change(
         operation=ALTER,
@@ -125,11 +137,23 @@ def _published(
     return version, written.stats
 
 
+def _with_bent_logs(base: Snapshot, columns: TableSchema) -> Sequence[FileSlice]:
+    """Slices whose logs Hudi's readers could not read as these columns."""
+    if not bends_logs(base.table_schema, columns, base.options):
+        return ()
+    files = base.slices()
+    return files.take(np.flatnonzero(files.has_logs))
+
+
 def _rewritten(
-    engine: Engine[Any], transaction: Transaction, snapshot: Snapshot, instant: str
+    engine: Engine[Any],
+    transaction: Transaction,
+    snapshot: Snapshot,
+    slices: Sequence[FileSlice],
+    instant: str,
 ) -> Written:
-    """Every file group written anew, with the columns of `snapshot`."""
-    plan = rewriting(list(snapshot.slices()), instant, engine.slots)
+    """These file groups written anew, with the columns of `snapshot`."""
+    plan = rewriting([*slices], instant, engine.slots)
     tasks = range(plan.tasks)
     empty = [["" for _ in tasks], ["" for _ in tasks], [*tasks], [-1 for _ in tasks]]
     columns = [pa.array(one, field.type) for one, field in zip(empty, _EMPTY_TASKS, strict=True)]

@@ -45,7 +45,7 @@ from metatable.data.operations import (
 )
 from metatable.data.row_counts import RowCounts
 from metatable.data.row_order import COLUMN_SAMPLES, RowOrder, sample_columns
-from metatable.data.schema_changes import needs_rewriting, with_new_columns
+from metatable.data.schema_changes import bends_logs, needs_rewriting, with_new_columns
 from metatable.data.schema_text import TableSchema
 from metatable.data.sort_texts import check_sortable
 from metatable.engine.protocol import TASK_COLUMN, Engine
@@ -180,6 +180,13 @@ class _Given:
             raise UsageError(
                 "files hold another column of the name of a new one: alter(AddColumn(…)) first",
                 found=sorted({*made.arrow.names} - {*snapshot.schema.names}),
+            )
+        bends = bends_logs(snapshot.table_schema, made, snapshot.options)
+        if bends and snapshot.slices().has_logs.any():
+            raise UsageError(
+                "logs lack a new field of a struct, and Hudi's readers take no such column from"
+                " them: alter(AddColumn(…)) first",
+                found=sorted({*made.ids()} - {*snapshot.table_schema.ids()}),
             )
         return made
 
