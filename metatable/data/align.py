@@ -41,8 +41,9 @@ def align(data: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     required one, an extra one, one given twice, nulls where they are not allowed, a type that is
     not safely widened to the table's, and text that is not UTF-8, which no reader would take.
     """
+    known = {*schema.names}
     for name in data.schema.names:
-        if name not in schema.names:
+        if name not in known:
             raise UsageError("column is not in the table", column=name, expected=schema.names)
         if len(data.schema.get_all_field_indices(name)) > 1:
             raise UsageError("column is given twice", column=name)

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -155,6 +155,11 @@ class TableSchema:
     def column(self, name: str) -> Column | None:
         """A column of the table itself, by its name."""
         return next((one for one in self.columns if one.name == name), None)
+
+    def named(self, names: Sequence[str]) -> list[Column | None]:
+        """`column` of each of these names: one look for all."""
+        known = {one.name: one for one in reversed(self.columns)}
+        return [known.get(name) for name in names]
 
     def ids(self) -> dict[str, int]:
         """The id of every field by its path (`a`, `a.b`, `tags.element`, `attrs.value`), in

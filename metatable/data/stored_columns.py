@@ -88,7 +88,7 @@ class StoredColumns:
 
     def find_each(self, names: Sequence[str], table: TableSchema | None) -> list[pa.Field | None]:
         """`find` for each of some columns."""
-        columns = [None if table is None else table.column(name) for name in names]
+        columns = [None for _ in names] if table is None else table.named(names)
         places = self._places(self.fields, [one for one in columns if one is not None])
         told = iter(None if place is None else self.fields[place] for place in places)
         by_name = {one.name: one for one in reversed(self.fields)}
@@ -98,10 +98,10 @@ class StoredColumns:
         ]
 
     def fitted(
-        self, held: pa.ChunkedArray, stored: pa.Field, wanted: pa.Field, table: TableSchema | None
+        self, held: pa.ChunkedArray, stored: pa.Field, wanted: pa.Field, column: Column | None
     ) -> pa.ChunkedArray:
-        """What was read of a field, as the column `wanted`. Raises CorruptError."""
-        column = None if table is None else table.column(wanted.name)
+        """What was read of a field, as the column `wanted`; `column`: that of the table, if it is
+        one. Raises CorruptError."""
         if column is not None:
             fit = self._fit(stored, column, column.name)
             if fit is not None:
@@ -197,10 +197,14 @@ class AskedColumns:
 
     def of_table(self, table: pa.Table) -> pa.Table:
         """What was read of `names`, as the columns that are asked. Raises CorruptError."""
-        pairs = zip(self.fields, self.schema, strict=True)
-        return pa.table([self._column(table, *pair) for pair in pairs], schema=self.schema)
+        names = self.schema.names
+        columns = [None for _ in names] if self.columns is None else self.columns.named(names)
+        asked = zip(self.fields, self.schema, columns, strict=True)
+        return pa.table([self._column(table, *one) for one in asked], schema=self.schema)
 
-    def _column(self, table: pa.Table, stored: pa.Field | None, field: pa.Field) -> pa.ChunkedArray:
+    def _column(
+        self, table: pa.Table, stored: pa.Field | None, field: pa.Field, own: Column | None
+    ) -> pa.ChunkedArray:
         path = self.stored.path
         if stored is None and field.nullable and field.name != KEY_COLUMN:
             return pa.nulls(table.num_rows, field.type)
@@ -212,7 +216,7 @@ class AskedColumns:
             raise CorruptError(
                 "data file holds nulls in a required column", path=path, found=field.name
             )
-        return self.stored.fitted(column, stored, field, self.columns)
+        return self.stored.fitted(column, stored, field, own)
 
 
 def schema_with_ids(columns: TableSchema) -> pa.Schema:

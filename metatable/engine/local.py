@@ -448,8 +448,9 @@ def _longer(schema: pa.Schema, fields: pa.Schema) -> pa.Schema:
 
 
 def _known(schema: pa.Schema, columns: Sequence[str]) -> None:
+    known = {*schema.names}
     for column in columns:
-        if column not in schema.names:
+        if column not in known:
             raise UsageError("no such column", column=column, expected=schema.names)
 
 

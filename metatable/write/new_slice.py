@@ -106,7 +106,8 @@ class Entering:
     def changing(self, schema: pa.Schema) -> Take:
         """The same without what a row of the same key has already: these columns alone, the first
         two meta columns in front."""
-        own = [name for name in schema.names if name in self.columns.schema.names]
+        known = {*self.columns.column_names}
+        own = [name for name in schema.names if name in known]
         take = taker(self.columns.select(own))
 
         def made(numbers: Int64s) -> pa.Table:
