@@ -23,7 +23,7 @@ from metatable.index.record import KeyedIndex
 from metatable.metadata.outside import DELETED, OutsidePartition, client_for, seal_key
 from metatable.metadata.record_index import index_keys
 from metatable.metadata.view import Located, TableView
-from metatable.storage.arrays import Int64s
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.errors import CorruptError
 
 __all__ = ["HBaseIndex", "believed", "live_entries"]
@@ -39,21 +39,36 @@ class HBaseIndex(KeyedIndex):
     def locate(view: TableView, keys: pa.Array, partition_paths: pa.Array) -> Located:
         """Each key is asked for once, and beside them the seal of the last commit. Raises
         CorruptError, and StaleError where the version is not kept any more."""
-        stored = index_keys(view.options, keys, partition_paths).cast(pa.binary())
-        latest = view.latest_commit()
-        if latest is None or not len(stored):
-            return Located((), np.full(len(stored), -1, np.int64))
-        coded = stored.dictionary_encode()
-        seal = pa.array([seal_key(latest)], pa.binary())
-        asked = pa.concat_arrays([coded.dictionary, seal])
-        cells = client_for(view.options).get_many(asked, view.store.counters)
-        view.check_kept()
-        _check_seal(view, cells, seal)
-        rows, values = believed(view, cells, coded.dictionary)
+        coded, rows, values = _asked(view, keys, partition_paths)
         groups, group = _decoded(values)
         of_key = np.full(len(coded.dictionary), -1, np.int64)
         of_key[rows] = group
         return Located(groups, of_key[coded.indices.to_numpy()])
+
+    def holds(self, view: TableView, keys: pa.Array, partition_paths: pa.Array) -> Bools:
+        """Also a key that was inserted and deleted again: the cell that says so may have a greater
+        name than that of whoever asks, and hide what he has put."""
+        coded, rows, _ = _asked(view, keys, partition_paths)
+        is_told = np.zeros(len(coded.dictionary), bool)
+        is_told[rows] = True
+        return np.asarray(is_told[coded.indices.to_numpy()])
+
+
+def _asked(
+    view: TableView, keys: pa.Array, partition_paths: pa.Array
+) -> tuple[pa.DictionaryArray, Int64s, pa.Array]:
+    """(stored keys of these record keys; numbers of those of the distinct ones that have a cell
+    which counts at this version; the values of the cells). Raises CorruptError."""
+    coded = index_keys(view.options, keys, partition_paths).cast(pa.binary()).dictionary_encode()
+    latest = view.latest_commit()
+    if latest is None or not len(coded):
+        return coded, np.zeros(0, np.int64), pa.array([], pa.binary())
+    seal = pa.array([seal_key(latest)], pa.binary())
+    asked = pa.concat_arrays([coded.dictionary, seal])
+    cells = client_for(view.options).get_many(asked, view.store.counters)
+    view.check_kept()
+    _check_seal(view, cells, seal)
+    return coded, *believed(view, cells, coded.dictionary)
 
 
 def believed(view: TableView, cells: pa.Table, keys: pa.Array) -> tuple[Int64s, pa.Array]:

@@ -16,9 +16,9 @@ stands in HFiles of this partition, which are published with the version:
 
 At any version the cell counts that has the greatest name among those believed there. One key is
 never put by two commits that do not know of each other, of which one would have lost the race for
-a slice or an absent key; and who knows of another one has a greater instant. So a writer that died,
-a lost race and what was undone are not looked for: nobody believes them. Two writers with one
-instant have two nonces.
+a slice or an absent key, also where that was deleted again; and who knows of another one has a
+greater instant. So a writer that died, a lost race and what was undone are not looked for: nobody
+believes them. Two writers with one instant have two nonces.
 
     seal    a row for each commit, `ff ff ff ff` and its name, empty: by that of the last one a
             store that was emptied, restored, or is another one, is told from one without keys

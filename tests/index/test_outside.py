@@ -441,3 +441,22 @@ def test_what_a_lost_race_has_put_is_believed_by_nobody(
     assert result.attempts == 2
     assert len(names(table)) == 4
     check(table, model, PROBE)
+
+
+def test_what_others_insert_and_delete_meanwhile_hides_no_key_that_is_put(
+    table_uri: str, between: Callable[[Any], None]
+) -> None:
+    """Their cells have the greater names."""
+    table = made(table_uri, small_file_bytes=0, lease_seconds=60)  # no other conflict comes first
+    model = Model(is_global=True, ordering=False)
+    told(table, model, "insert", rows(0, 4))
+
+    def others() -> None:
+        told(table, model, "insert", rows(6, 8))
+        told(table, model, "delete", rows(6, 8))
+
+    between(others)
+    result = write(Store(table.uri, FAST), LocalEngine(1), arrow(rows(6, 9, 2)), "insert")
+    model.upsert(rows(6, 9, 2))
+    assert result.attempts == 2
+    check(table, model, PROBE)
