@@ -10,8 +10,9 @@
     3  after      copies of what is the same elsewhere, and Hudi's small files
 
 Nobody sees half of it: the version is put as any, on the very version that was looked at, and
-who was first wins. Killed anywhere, the table is as before or after, and the next repair goes on.
-Nothing is deleted here but what a step withdraws: damaged files are garbage, for `clean`.
+who was first wins. Where it mends entries, writers that began before begin again: what they found
+by them may not be so. Killed anywhere, the table is as before or after, and the next repair goes
+on. Nothing is deleted here but what a step withdraws: damaged files are garbage, for `clean`.
 
 A group of which the file is lost is written again, empty, by a commit of its own: so the rows of
 an older slice come back neither for us nor for Hudi's readers, who go by file names. Those rows are
@@ -60,7 +61,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import stage, staged_body, staged_path
 from metatable.metadata.stored import partitions_of
 from metatable.metadata.transaction import Transaction
-from metatable.metadata.updates import Withdraw
+from metatable.metadata.updates import BeginAnew, Withdraw
 from metatable.metadata.versions import newest_of
 from metatable.results import Fault, ServiceResult
 from metatable.storage.errors import ConflictError, StaleError
@@ -148,6 +149,8 @@ def _change(transaction: Transaction, found: Examined, scratch: Store) -> Change
         transaction.serve(REPAIR)
     files = _built(store, scratch, partitions, runs, transaction.owner)
     updates: list[Update] = [found.index_files.forgetting, AddFiles(files)]
+    if found.runs:
+        updates.append(BeginAnew())
     if found.floor:
         updates.append(RaiseFloor(found.floor))
     if state.stray:

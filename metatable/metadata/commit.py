@@ -154,7 +154,7 @@ def _check(race: Race, change: Change, owner: Owner) -> None:
         raise StaleError("table was replaced by another one", path=race.store.uri)
     _check_fence(race, change, owner)
     if race.newest.restored_at > race.base.version:
-        raise race.lost("table was rolled back, or given another index, meanwhile: retry")
+        raise race.lost("table was rolled back, repaired, or given another index, meanwhile: retry")
     if not race.newest.keeps(race.base.version):
         raise race.lost("the version that this was made on is not kept any more: retry")
     for requirement in change.requires:

@@ -135,7 +135,8 @@ class Entries:
             if newest is None or not self._has_gone(newest):
                 raise
             raise StaleError(
-                "a commit of this version was undone, or its index changed, meanwhile: try again"
+                "a commit of this version was undone, or its index mended or changed, meanwhile:"
+                " try again"
                 if newest.keeps(self.version)
                 else "this version is not kept any more: try again",
                 path=self.store.uri,

@@ -149,8 +149,8 @@ class Manifest:
     withdrawn: tuple[str, ...] = ()
     """Instants of dead or rolled-back writers: they can never be published (again)."""
     restored_at: int = 0
-    """The newest version made by a rollback, or by a change of the index: writers begun before it
-    must start again."""
+    """The newest version made by a rollback, a change of the index, or a repair of its entries:
+    writers begun before it must start again."""
     last_commit: tuple[int, str] | None = None
     """(version, instant) of the newest data commit in this content: what a rollback undoes."""
     steps: tuple[Step, ...] = stored(many(Step, "step"), default=())

@@ -10,7 +10,7 @@ from metatable.metadata.change import Draft
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.versions import load_version
 
-__all__ = ["ChangeOptions", "GoBack", "PutOptions", "SetSchema", "Withdraw"]
+__all__ = ["BeginAnew", "ChangeOptions", "GoBack", "PutOptions", "SetSchema", "Withdraw"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,14 @@ class ChangeOptions:
     def apply(self, draft: Draft) -> None:
         draft.options = self.options
         draft.pages = {name: kept for name, kept in draft.pages.items() if name not in self.gone}
+        draft.restored_at = draft.version
+
+
+@dataclass(frozen=True, slots=True)
+class BeginAnew:
+    """Writers that began before start again: they go by entries that are mended here."""
+
+    def apply(self, draft: Draft) -> None:
         draft.restored_at = draft.version
 
 

@@ -66,6 +66,7 @@ from tests.compaction.ways_to_hurt import (
     one_missing,
     partition_file,
     properties,
+    record,
     record_forgets,
     records_of,
     rewritten,
@@ -581,6 +582,33 @@ def test_a_writer_who_is_first_makes_repair_look_again(
     assert forgotten in {row[0] for row in expected}
     assert scanned(hurt.table) == expected
     assert hurt.table.verify().findings == ()
+
+
+def test_a_writer_who_began_before_a_repair_begins_again(
+    sound: Callable[[str], Path], tmp_path: Path, between: Callable[[Callable[[], Any]], None]
+) -> None:
+    """He found a key where it was not, and has put it there without an entry of his own, which the
+    repair has taken away."""
+    hurt = Hurt(str(shutil.copytree(sound("record"), tmp_path / "table")))
+    file = next(one for one in hurt.files() if one.partition_path == "city=ny")
+    record(hurt, file, arrived=pa.array(["k40"]))
+    given = rows(40, 41, 1)
+    between(lambda: repair(Store(hurt.uri, FAST), LocalEngine(1), dry_run=False))
+    done = write(Store(hurt.uri, FAST), LocalEngine(1), arrow(given), "upsert")
+    assert (done.attempts, done.inserted) == (2, 1)
+    assert hurt.table.verify().findings == ()
+    assert hurt.table.upsert(arrow(given)).updated == 1
+
+
+def test_an_index_that_is_made_beside_a_repair_has_all_keys(
+    sound: Callable[[str], Path], tmp_path: Path, between: Callable[[Callable[[], Any]], None]
+) -> None:
+    """It was made of a list of files that lacked one."""
+    hurt = Hurt(str(shutil.copytree(sound("metadata_bloom"), tmp_path / "table")))
+    one_missing(files_of, hurt)
+    between(lambda: repair(Store(hurt.uri, FAST), LocalEngine(1), dry_run=False))
+    table = metatable.adopt(hurt.uri, index="record", storage_options=FAST)
+    assert table.verify().findings == ()
 
 
 def test_of_two_repairs_at_a_time_the_second_has_nothing_to_do(
