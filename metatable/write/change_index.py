@@ -80,6 +80,12 @@ def _changed(
     options = _other_options(snapshot, index, given)
     if options == base.options:
         return base
+    if base.compactions:  # who goes back to where it waited needs its files by the index of then
+        raise UsageError(
+            "something is scheduled: carry it out, or take it back, before the index changes",
+            index=index,
+            found=sorted(base.compactions),
+        )
     store = snapshot.store
     other = create_index(options)
     if not other.indexes_logs and snapshot.slices().alone.any():

@@ -692,6 +692,19 @@ def test_an_overwrite_and_a_compaction_that_race_both_hold(
     check(table, model)
 
 
+def test_an_index_is_not_changed_while_one_waits(table_uri: str) -> None:
+    """Who goes back behind the change would find base files without the entries of the index of
+    then."""
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    upsert(table, model, rows(40, 44, 5))
+    with pytest.raises(UsageError, match="before the index changes"):
+        metatable.adopt(table_uri, index="metadata_bloom", storage_options=FAST)
+    serve(table, CompactLogs(plan))
+    metatable.adopt(table_uri, index="metadata_bloom", storage_options=FAST)
+    check(table, model)
+
+
 def test_a_schedule_behind_a_resize_is_of_the_new_groups(table_uri: str) -> None:
     table, model = filled(table_uri, "consistent_hashing")
     sizes = BucketSizes(split_above=1, merge_below=0)
