@@ -108,7 +108,8 @@ def identities(is_global: bool, keys: Texts, paths: Texts) -> Texts:
 def parts_of(keys: pa.Array, columns: Sequence[str]) -> list[pa.Array]:
     """The texts of the key's columns, from the record keys that `KeyGenerator` makes of them.
 
-    No text holds the beginning of the part that follows it, so each is cut at the first one.
+    No text holds the beginning of the part that follows it, so each is cut at the first one. Parts
+    that a text lacks, which is no such key, are empty: it is in some bucket, as any other.
     """
     if len(columns) == 1:
         return [keys]
@@ -116,5 +117,7 @@ def parts_of(keys: pa.Array, columns: Sequence[str]) -> list[pa.Array]:
     for following in columns[1:]:
         halves = pc.split_pattern(rest, f",{following}:", max_splits=1)
         parts.append(pc.list_element(halves, 0))
-        rest = pc.list_element(halves, 1)
+        counts = pc.list_value_length(halves).to_numpy()
+        seconds = pa.array(np.cumsum(counts) - 1, mask=counts < 2)
+        rest = halves.flatten().take(seconds).fill_null("")
     return [*parts, rest]

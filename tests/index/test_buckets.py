@@ -74,6 +74,21 @@ def test_a_key_of_three_columns_is_taken_apart() -> None:
     assert [part.to_pylist() for part in parts] == [["1", "\u00fc"], ["x,y", ""], ["2", ":"]]
 
 
+def test_what_is_no_key_of_several_columns_is_taken_apart_as_far_as_it_goes() -> None:
+    parts = parts_of(pa.array(["k1", "", "a:1,c:2", "a:1,b:2,c:3"]).slice(0), ["a", "b", "c"])
+    told = [["", "", "1,c:2", "1"], ["", "", "", "2"], ["", "", "", "3"]]
+    assert [part.to_pylist() for part in parts] == told
+
+
+def test_a_record_key_that_is_none_of_the_table_is_not_there(table_uri: str) -> None:
+    table = made(table_uri, key=["id", "v"])
+    table.insert(arrow(rows(0, 4)))
+    asked = {"_hoodie_record_key": ["k001", "id:k001,v:0", "id:k001"]}
+    asked["_hoodie_partition_path"] = ["city=sf"] * 3
+    found = table.filter_exists(pa.table(asked))
+    assert found["_hoodie_record_key"].to_pylist() == ["id:k001,v:0"]
+
+
 def test_hudi_has_put_every_key_into_the_bucket_that_we_say(interop: Path) -> None:
     told = pq.read_table(interop / "hudi-spark" / "mor_bucket_simple.expected.parquet")
     ours = bucket_numbers(told["_hoodie_record_key"].combine_chunks(), ["key"], 4)
