@@ -7,7 +7,7 @@ file never changes, so the next lookup, of whatever version, asks the same ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,9 @@ from metatable.storage.cache import cached
 
 __all__ = ["MetadataBloomIndex", "MetadataSource"]
 
+FEW_PARTITIONS = 16
+"""Up to so many table partitions are read one by one; beyond, all are."""
+
 
 @dataclass(frozen=True, slots=True)
 class MetadataSource:
@@ -35,17 +38,29 @@ class MetadataSource:
     late: bool = False
 
     def fetch(self, view: TableView, partition_paths: Sequence[str | None]) -> None:
-        """Nothing: the statistics of all partitions lie together, and are read at once."""
+        """The ranges of many table partitions are read together: each by itself takes requests, and
+        a tenth as long as all of a hundred thousand files."""
+        keys = {path: self._key(view, path) for path in partition_paths}
+        unknown = [path for path, key in keys.items() if cache.shared.get(key) is None]
+        if len(unknown) > FEW_PARTITIONS:
+            whole = self._read(view, None)
+            rows = dict(whole.files.by_folder())
+            for path in unknown:
+                ranges = whole.take(rows.get(path or "", np.zeros(0, np.int64)))
+                cache.shared.offer(keys[path], ranges, ranges.size_bytes)
 
     def ranges(self, view: TableView, partition_path: str | None) -> Ranges:
-        if not self.late:
-            return cached(
-                ("key-ranges", view.identity, partition_path),
-                lambda: _ranges(view, partition_path),
-                lambda ranges: ranges.size_bytes,
-            )
+        key = self._key(view, partition_path)
+        return cached(
+            key, lambda: self._read(view, partition_path), lambda ranges: ranges.size_bytes
+        )
+
+    def _key(self, view: TableView, partition_path: str | None) -> Hashable:
+        return "key-ranges", view.identity, partition_path, self.late
+
+    def _read(self, view: TableView, partition_path: str | None) -> Ranges:
         ranges = _ranges(view, partition_path)
-        return ranges.take(np.flatnonzero(view.came(ranges.files)))
+        return ranges.take(np.flatnonzero(view.came(ranges.files))) if self.late else ranges
 
     def filters(
         self, view: TableView, slices: Sequence[FileSlice]

@@ -225,6 +225,12 @@ class FileSystemView(Sequence[FileSlice]):
         asked = pc.is_in(self.folders, value_set=pa.array(partition_paths, pa.string()))
         return np.flatnonzero(asked.to_numpy(zero_copy_only=False)[self.folder_of])
 
+    def by_folder(self) -> Iterator[tuple[str, Int64s]]:
+        """Each partition path, and the ordinals of its slices, ascending."""
+        order = np.argsort(self.folder_of, kind="stable")
+        cuts = np.searchsorted(self.folder_of, np.arange(1, len(self.folders)), sorter=order)
+        return zip(self.folders.to_pylist(), np.split(order, cuts), strict=False)
+
     def __len__(self) -> int:
         return len(self.rows)
 

@@ -11,9 +11,13 @@ from metatable.data.base_file import read_record_keys
 from metatable.data.operations import UPSERT
 from metatable.data.slices import DataFile
 from metatable.engine.local import LocalEngine
-from metatable.index import create_index
+from metatable.index import create_index, metadata_bloom
+from metatable.index.bloom_lookup import Ranges
+from metatable.index.metadata_bloom import MetadataSource
+from metatable.metadata import entries
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_newest
+from metatable.metadata.view import TableView
 from metatable.storage import cache
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
@@ -144,3 +148,35 @@ def test_explain_tells_the_files_of_each_level_and_the_cost(table_uri: str) -> N
     assert told.requests == told.counters["store.requests"] > 0
     assert "after key ranges" in repr(told)
     assert told.to_dict()["files"] == dict(told.files)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_ranges_of_many_partitions_are_read_together(
+    table_uri: str, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = pa.schema([("id", pa.string()), ("part", pa.string())])
+    table = metatable.create(table_uri, schema, key="id", partition_by="part")
+    numbers = range(60)
+    given = {"id": [f"k{n:02}" for n in numbers], "part": [f"p{n % 20}" for n in numbers]}
+    table.insert(pa.table(given, schema))
+    monkeypatch.setattr(entries, "SMALL_ENTRIES", 0)
+    store = Store(table.uri)
+    manifest = load_newest(store)
+    assert manifest is not None
+    view = Snapshot(store, manifest).since(1) if late else Snapshot(store, manifest)
+    asked, read = [], metadata_bloom._ranges
+
+    def noting(view: TableView, path: str | None) -> Ranges:
+        asked.append(path)
+        return read(view, path)
+
+    monkeypatch.setattr(metadata_bloom, "_ranges", noting)
+    source, paths = MetadataSource(late), [f"part=p{n}" for n in range(25)]
+    source.fetch(view, paths)
+    found = [source.ranges(view, path) for path in paths]
+    assert asked == [None]
+    for path, one in zip(paths, found, strict=True):
+        alone = read(view, path)
+        assert one.files.paths.equals(alone.files.paths)
+        assert (one.minimum, one.maximum) == (alone.minimum, alone.maximum)
+    assert sum(len(one.files) for one in found) == 20
