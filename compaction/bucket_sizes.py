@@ -8,8 +8,9 @@ halves it whatever its keys are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow.compute as pc
@@ -23,7 +24,6 @@ from metatable.data.slices import FileSlice
 from metatable.index.bucket.ring import SPACE, Resizing, Ring, hashes_of, new_prefix
 from metatable.index.bucket.rings import rings_of
 from metatable.metadata.snapshot import Snapshot
-from metatable.storage.arrays import Int64s
 from metatable.storage.errors import UsageError
 
 __all__ = ["CUTS", "MERGE_BELOW", "SPLIT_ABOVE", "BucketSizes"]
@@ -68,43 +68,44 @@ class BucketSizes:
     def tasks(self, snapshot: Snapshot, planned: Collection[str]) -> list[ResizeTask]:
         """What is due in partitions that are not `planned` already."""
         files = snapshot.slices()
-        found: list[ResizeTask] = []
-        for number, path in enumerate(files.folders.to_pylist()):
+        found: list[_Due] = []
+        for path, rows in files.by_folder():
             if path not in planned and (self.partitions is None or path in self.partitions):
                 [ring] = rings_of(snapshot, [path])
-                inside = files.take(np.flatnonzero(files.folder_of == number))
-                found += self._in_ring(snapshot, ring, inside)
+                found += self._in_ring(snapshot, ring, files.take(rows))
         found.sort(key=lambda one: -one.size_bytes if one.is_split else one.size_bytes)
         found.sort(key=lambda one: not one.is_split)
         return list(self._bounded(found))
 
-    def _bounded(self, tasks: list[ResizeTask]) -> Iterator[ResizeTask]:
-        """Those of these tasks, in order, that the bounds of partitions and bytes let pass."""
+    def _bounded(self, due: list[_Due]) -> Iterator[ResizeTask]:
+        """Those, in order, that the bounds of partitions and bytes let pass. Keys are read of these
+        alone."""
         paths: set[str] = set()
-        size_bytes = 0
-        for one in tasks:
-            if len(paths | {one.partition_path}) > (self.most_partitions or len(tasks)):
+        size_bytes, most = 0, self.most_partitions or len(due)
+        for one in due:
+            if one.partition_path not in paths and len(paths) >= most:
                 continue
-            size_bytes += one.size_bytes
-            if self.most_bytes is not None and paths and size_bytes > self.most_bytes:
+            if (
+                self.most_bytes is not None
+                and paths
+                and size_bytes + one.size_bytes > self.most_bytes
+            ):
                 return
-            paths.add(one.partition_path)
-            yield one
+            task = one.made()
+            if task is not None:
+                size_bytes += one.size_bytes
+                paths.add(one.partition_path)
+                yield task
 
-    def _in_ring(
-        self, snapshot: Snapshot, ring: Ring, files: FileSystemView
-    ) -> Iterator[ResizeTask]:
+    def _in_ring(self, snapshot: Snapshot, ring: Ring, files: FileSystemView) -> Iterator[_Due]:
         """What is due in one table partition: splits of large buckets, merges of small
         neighbours."""
-        sizes, slices = _sizes(ring, files)
-        waits = np.zeros(len(sizes), np.bool_)
-        waits[[number for number, one in slices.items() if one.awaits]] = True
+        rows = pc.index_in(ring.file_ids, value_set=files.file_ids()).fill_null(-1).to_numpy()
+        sizes = np.append(files.slice_sizes, 0)[rows]  # the last: of a bucket without a file
+        waits = np.append(files.is_pending, False)[rows]
         for number in np.flatnonzero((sizes > self.split_above) & ~waits).tolist():
-            at = self._where(snapshot, ring, number, slices[number])
-            if at is not None:
-                halves = ring.cut(number, at, (new_prefix(), new_prefix()))
-                why = f"{sizes[number]:,} bytes, above {self.split_above:,}"
-                yield _task(ring, halves, int(sizes[number]), why)
+            split = partial(self._split, snapshot, ring, number, files[int(rows[number])])
+            yield _Due(ring.metadata.partition_path, int(sizes[number]), True, split)
         small = (sizes < self.merge_below) & ~waits
         for number in np.flatnonzero(small).tolist():
             other = ring.next_of(number)
@@ -113,7 +114,19 @@ class BucketSizes:
                 both = ring.united(number, new_prefix())
                 pair = f"{sizes[number]:,} and {sizes[other]:,} bytes"
                 why = f"{pair}, both below {self.merge_below:,}"
-                yield _task(ring, both, int(sizes[number] + sizes[other]), why)
+                size_bytes = int(sizes[number] + sizes[other])
+                merge = partial(_task, ring, both, size_bytes, why)
+                yield _Due(ring.metadata.partition_path, size_bytes, False, merge)
+
+    def _split(
+        self, snapshot: Snapshot, ring: Ring, number: int, file: FileSlice
+    ) -> ResizeTask | None:
+        at = self._where(snapshot, ring, number, file)
+        if at is None:
+            return None
+        halves = ring.cut(number, at, (new_prefix(), new_prefix()))
+        why = f"{file.size_bytes:,} bytes, above {self.split_above:,}"
+        return _task(ring, halves, file.size_bytes, why)
 
     def _where(self, snapshot: Snapshot, ring: Ring, number: int, file: FileSlice) -> int | None:
         """The last hash of the first half of a bucket that is split; None where it has no keys, or
@@ -132,17 +145,17 @@ class BucketSizes:
         return (before + 1 + half) % SPACE
 
 
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A bucket to split, or two to merge. `made`: the task; None where no cut leaves both halves
+    some."""
+
+    partition_path: str
+    size_bytes: int
+    is_split: bool
+    made: Callable[[], ResizeTask | None]
+
+
 def _task(ring: Ring, resizing: Resizing, size_bytes: int, why: str) -> ResizeTask:
     held = ring.metadata
     return ResizeTask(held.partition_path, held.seq_no, *resizing, size_bytes, why)
-
-
-def _sizes(ring: Ring, files: FileSystemView) -> tuple[Int64s, dict[int, FileSlice]]:
-    """Bytes of each node's file, 0 where it has none; and the slices by number of their node."""
-    file_ids = files.file_ids()
-    numbers = pc.fill_null(pc.index_in(file_ids, value_set=ring.file_ids), -1).to_pylist()
-    sizes = np.zeros(len(ring.nodes), np.int64)
-    known = {number: files[row] for row, number in enumerate(numbers) if number >= 0}
-    for number, one in known.items():
-        sizes[number] = one.size_bytes
-    return sizes, known

@@ -42,11 +42,11 @@ def buckets_of(snapshot: Snapshot, partition_paths: Collection[str] | None = Non
     counts = snapshot.row_counts(files)
     sizes, rows = pa.array(files.slice_sizes), pa.array(counts, mask=counts < 0)
     parts = []
-    for number, path in enumerate(files.folders.to_pylist()):
+    for path, ordinals in files.by_folder():
         if partition_paths is not None and path not in partition_paths:
             continue
         [ring] = rings_of(snapshot, [path])
-        here = pa.array(np.flatnonzero(files.folder_of == number))
+        here = pa.array(ordinals)
         places = pc.index_in(ring.file_ids, value_set=file_ids.take(here))
         count = len(ring.nodes)
         columns = [

@@ -20,6 +20,7 @@ import pytest
 
 import metatable
 from metatable import ConflictError, StaleError, Table, UsageError
+from metatable.compaction import bucket_sizes
 from metatable.compaction.bucket_sizes import BucketSizes
 from metatable.compaction.resize import Resize
 from metatable.compaction.resize_plan import ResizePlan
@@ -499,6 +500,23 @@ def test_what_cannot_be_resized_is_refused(
     with pytest.raises(UsageError, match=told):
         table.resize_buckets(**how)
     assert table.version == 1
+
+
+def test_keys_are_read_of_those_buckets_alone_that_bounds_let_pass(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, _ = filled(table_uri, RINGS[0], count=4)
+    read = []
+    keys_of = bucket_sizes.read_slice_keys
+
+    def noting(store: Store, file: Any, *told: Any) -> Any:
+        read.append(file.path)
+        return keys_of(store, file, *told)
+
+    monkeypatch.setattr(bucket_sizes, "read_slice_keys", noting)
+    [task] = BucketSizes(1, 0, "median", most_bytes=1).tasks(snapshot(table), ())
+    assert len(read) == 1
+    assert task.size_bytes == max(one.size_bytes for one in table.files())
 
 
 def test_keys_of_one_hash_are_not_cut_at_a_median(table_uri: str) -> None:
