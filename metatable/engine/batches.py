@@ -39,6 +39,11 @@ __all__ = [
 Partition = Callable[[], Iterable[pa.RecordBatch]]
 """Batches that are made when they are asked for, as often as they are asked for."""
 
+LEAST_INDEX_BITS = 32
+"""Numbers of a dictionary's values: pandas has as few bits as one of its own needs."""
+
+_PLAIN = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+
 ARROW_LIKE = "a Table, RecordBatch, RecordBatchReader, or pandas, Polars, DuckDB, … rows"
 
 
@@ -77,7 +82,8 @@ def _as_arrow(data: Any) -> pa.Table | pa.RecordBatchReader | None:
 
 
 def _is_pandas(data: Any) -> bool:
-    return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
+    modules = {one.__module__.partition(".")[0] for one in type(data).__mro__}
+    return "pandas" in modules and hasattr(data, "columns")
 
 
 def _one_batch(data: Any) -> pa.Table:
@@ -85,19 +91,31 @@ def _one_batch(data: Any) -> pa.Table:
 
 
 def viewless(schema: pa.Schema) -> pa.Schema:
-    """`schema` without metadata and without view types, for which Arrow lacks most kernels."""
+    """`schema` without metadata and without what Arrow lacks kernels for: views, and dictionaries
+    whose numbers have no room for the values of several that are put together."""
     return pa.schema([_viewless(field) for field in schema])
 
 
 def _viewless(field: pa.Field) -> pa.Field:
-    kind, t = field.type, pa.types
+    return field.with_type(_plain(field.type))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    t = pa.types
     if t.is_list(kind) or t.is_large_list(kind):
         made = pa.list_ if t.is_list(kind) else pa.large_list
-        return field.with_type(made(_viewless(kind.value_field)))
+        return made(_viewless(kind.value_field))
+    if t.is_fixed_size_list(kind):
+        return pa.list_(_viewless(kind.value_field), kind.list_size)
     if t.is_struct(kind):
-        return field.with_type(pa.struct([_viewless(inner) for inner in kind]))
-    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-    return field.with_type(plain.get(kind, kind))
+        return pa.struct([_viewless(inner) for inner in kind])
+    if t.is_map(kind):
+        key, item = _viewless(kind.key_field), _viewless(kind.item_field)
+        return pa.map_(key, item, kind.keys_sorted)
+    if t.is_dictionary(kind):
+        index = kind.index_type if kind.index_type.bit_width >= LEAST_INDEX_BITS else pa.int32()
+        return pa.dictionary(index, _plain(kind.value_type), kind.ordered)
+    return _PLAIN.get(kind, kind)
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -46,8 +46,7 @@ def cut(table: pa.Table, schema: pa.Schema, slots: int) -> list[Partition]:
 
 
 def _slice(table: pa.Table, schema: pa.Schema, start: int, rows: int) -> list[pa.RecordBatch]:
-    batches = joined(table.slice(start, rows).to_batches())
-    return [conform(batch, schema) for batch in batches]
+    return joined([conform(batch, schema) for batch in table.slice(start, rows).to_batches()])
 
 
 def once(make: Callable[[], list[Partition]]) -> Callable[[], list[Partition]]:

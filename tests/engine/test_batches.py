@@ -96,6 +96,27 @@ def test_views_become_what_arrow_has_kernels_for() -> None:
     assert plain.metadata is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "plain"),
+    [
+        (pa.list_(pa.string_view(), 2), pa.list_(pa.large_string(), 2)),
+        (pa.map_(pa.string_view(), pa.int8()), pa.map_(pa.large_string(), pa.int8())),
+        (pa.dictionary(pa.uint8(), pa.binary_view()), pa.dictionary(pa.int32(), pa.large_binary())),
+        (pa.dictionary(pa.uint32(), pa.string()), pa.dictionary(pa.uint32(), pa.string())),
+    ],
+    ids=str,
+)
+def test_so_do_views_and_small_dictionaries_within_other_types(
+    kind: pa.DataType, plain: pa.DataType
+) -> None:
+    given_batch = pa.record_batch(
+        {"x": pa.nulls(2, kind), "s": pa.nulls(2, pa.struct([("x", kind)]))}
+    )
+    schema = viewless(given_batch.schema)
+    assert schema.types == [plain, pa.struct([("x", plain)])]
+    assert conform(given_batch, schema).schema.equals(schema)
+
+
 PLACES = st.integers(0, 4)
 
 

@@ -297,6 +297,15 @@ def test_what_does_not_is_refused(data: Any) -> None:
         LocalEngine().rows(data)
 
 
+class Frame(pd.DataFrame):
+    """As geopandas has one: pandas' own stream would bring the index along."""
+
+
+def test_an_index_is_left_out_of_what_derives_from_pandas() -> None:
+    given = Frame({"k": ["a", None, "c"], "n": [1, 2, 3]}, index=["x", "y", "z"])
+    assert LocalEngine().rows(given).schema.names == ["k", "n"]
+
+
 def test_a_plain_column_is_no_rows() -> None:
     with pytest.raises(UsageError, match="cannot be taken over as Arrow: found='Int64Array'"):
         LocalEngine().rows(pa.array([1, 2]))

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -290,6 +292,30 @@ def test_lists_of_views_are_rows_like_others(tmp_path: Path, kind: pa.DataType) 
     table.upsert(given.slice(0, 1))
     held = {row["id"]: row["words"] for row in table.scan().to_arrow().to_pylist()}
     assert held == {"a": [value, None], "b": None, "c": None}
+
+
+@pytest.mark.parametrize("index", ["record", "metadata_bloom", "bucket"])
+def test_categories_of_any_library_are_texts(tmp_path: Path, index: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("city", pa.string())])
+    table = metatable.create(
+        tmp_path / "t", schema, key=["id", "city"], index=index, storage_options=FAST
+    )
+    days = [  # of each, pandas has so many bits as its own cities need
+        pd.DataFrame({"id": range(100), "city": pd.Categorical([f"{day}-{n}" for n in range(100)])})
+        for day in range(2)
+    ]
+    given = pa.concat_tables([pa.Table.from_pandas(day, preserve_index=False) for day in days])
+    assert given["city"].type.index_type == pa.int8()
+    assert table.upsert(given.slice(50, 100)).updated in (0, None)
+    assert table.filter_exists(given)["city"].to_pylist() == given["city"].to_pylist()[50:150]
+    assert table.read_keys(given).num_rows == 100
+    assert table.delete(given.slice(0, 100)).deleted == 50
+    found = pl.from_arrow(table.scan().to_arrow()).sort("id")  # Polars' categories are views
+    for kind in (pl.Categorical(), pl.Enum(found["city"].to_list())):
+        known = found.with_columns(pl.col("city").cast(kind))
+        assert table.filter_exists(known)["city"].to_pylist() == found["city"].to_list()
+        assert table.upsert(known).inserted in (0, None)
+    assert table.scan().to_arrow().num_rows == 50
 
 
 @pytest.mark.parametrize(
