@@ -2,8 +2,8 @@
 
 A `Spill` deals out hands, one for each partition that is being collected. Spills share a budget,
 their `Memory`; the one that passes it appends all that it has in memory to a file for each hand:
-an uncompressed Arrow stream, so that reading it back maps the file and copies nothing. Order
-within a hand is the order of `add`. Files, and what is held, go when the last hand is forgotten.
+uncompressed Arrow streams, so that reading it back maps the file and copies nothing. Order within
+a hand is the order of `add`. Files, and what is held, go when the last hand is forgotten.
 
 What a batch is, is counted by columns, each once however many batches or spills hold it: rows that
 are kept, tagged and kept again share most of theirs. A column of rows that were given to the engine
@@ -29,6 +29,10 @@ __all__ = ["Hand", "Memory", "Spill"]
 LEAST_SHARE = 8
 """A spill keeps an eighth of the budget, whatever others hold: files of single batches are slow."""
 
+
+MOST_OPEN = 256
+"""Hands whose files stay open while they are filled. Of more, as of a commit that writes a thousand
+files, each file is closed behind what was put to it: a process may hold some thousand open."""
 
 LEAST_COUNTED = 64 << 10
 """Bytes of a batch whose columns are worth a look: a smaller one counts whole."""
@@ -134,8 +138,11 @@ class Spill:
         hand.pieces.append(batch)
         self._share.take(batch)
         if self._share.is_too_much:
+            are_many = len(self._filling) > MOST_OPEN
             for one in self._filling:
                 one.write_out()
+                if are_many:
+                    one.close()
             self.spilled_bytes += self._share.held_bytes
             self._share.give_back()
 
@@ -185,7 +192,8 @@ class Hand:
         """Everything that was added, in order, in few batches."""
         if self._path is not None:
             with pa.memory_map(self._path) as file:
-                yield from pa.ipc.open_stream(file)
+                while file.tell() < file.size():
+                    yield from pa.ipc.open_stream(file)
         yield from joined(self.pieces)
 
     def write_out(self) -> None:
@@ -196,7 +204,8 @@ class Hand:
             self._path = self._spill.path(self._number)
         with in_temporary_folder():
             if self._writer is None:
-                self._writer = pa.ipc.new_stream(self._path, self.pieces[0].schema)
+                file = pa.OSFile(self._path, "ab")
+                self._writer = pa.ipc.new_stream(file, self.pieces[0].schema)
             for piece in joined(self.pieces):
                 self._writer.write_batch(piece)
         self.pieces = []
@@ -204,7 +213,7 @@ class Hand:
             self.close()
 
     def close(self) -> None:
-        """Finish the file, if there is one."""
+        """Finish what is open of the file, if there is one."""
         if self._writer is not None:
             with in_temporary_folder():
                 self._writer.close()

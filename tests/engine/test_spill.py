@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metatable.engine import spill as spilling
 from metatable.engine.local import LocalEngine
 from metatable.engine.spill import LEAST_SHARE, Memory, Spill
 from metatable.storage.errors import StoreError
@@ -163,6 +164,22 @@ def test_a_full_hand_that_is_in_memory_is_written_and_closed_later() -> None:
     spill.finish()
     assert sum(one.num_rows for one in first.batches()) == 1 << 14
     assert sum(one.num_rows for one in second.batches()) == 12 << 14
+
+
+def test_of_many_hands_no_file_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spilling, "MOST_OPEN", 4)
+    spill = Spill(Memory(0))
+    hands = [spill.hand() for _ in range(5)]
+    gc.collect()  # files of other tests do not go meanwhile
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(20):
+        spill.add(hands[number % 5], batch(number))
+        assert len(os.listdir("/proc/self/fd")) == before
+    spill.finish()
+    for place, hand in enumerate(hands):
+        for _ in range(2):
+            got = [n for one in hand.batches() for n in one["n"].to_pylist()]
+            assert got == list(range(place, 20, 5))
 
 
 def test_a_full_disk_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
