@@ -117,7 +117,7 @@ class TableProperties:
         """
         for key, expected in _identity(options).items():
             found = self.values.get(key, "")
-            if ",".join(word.strip() for word in found.split(",")) != expected:
+            if _words(found) != _words(expected):
                 raise _another(key, path, expected, found)
         for key, expected in _layout(options).items():
             found = self.values.get(key) or expected
@@ -162,6 +162,12 @@ def _layout(options: Options) -> dict[str, str]:
         "hoodie.populate.meta.fields": "true",
         "hoodie.table.base.file.format": "PARQUET",
     }
+
+
+def _words(value: str) -> list[str]:
+    """Names with commas between them, whatever blanks stand around these; a folder, and so a table,
+    may have both in its name."""
+    return [word.strip() for word in value.split(",")]
 
 
 def _another(key: str, path: str, expected: str, found: str) -> CorruptError:

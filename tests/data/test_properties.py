@@ -236,6 +236,13 @@ def test_properties_of_another_key_or_layout_are_damage(key: str, found: str | N
     assert TableProperties(values).mended(options, SCHEMA).values == properties.values
 
 
+@pytest.mark.parametrize("name", ["a, b", "a,b", " a ", "a ,", "ä, 日"])
+def test_a_folder_of_any_name_is_a_table(name: str) -> None:
+    options = Options(name, ("id", "day"), ("city",))
+    raw = TableProperties.of(options, SCHEMA).encode()
+    TableProperties.decode(raw).check(options)
+
+
 def test_how_files_are_laid_out_need_not_be_told_and_its_case_is_nothing() -> None:
     options = Options("t", ("id",), ("city",))
     values = dict(TableProperties.of(options, SCHEMA).values)
