@@ -6,6 +6,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import PurePosixPath
 
 import obstore
 import pytest
@@ -311,6 +312,30 @@ def test_address_with_a_password_is_refused_and_the_password_not_told(uri: str) 
         Store(uri)
     assert SECRET not in f"{told.value!r} {told.value}"
     assert uri.rpartition("@")[2] in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        f"https://me.blob.core.windows.net/c/x?sv=1&sig={SECRET}",
+        f"az://c/x?sig={SECRET}",
+        f"s3://b/x#{SECRET}",
+        f"file:///x?{SECRET}",
+        "s3://b/x?",
+    ],
+)
+def test_what_is_behind_an_address_is_refused_and_not_told(uri: str) -> None:
+    """A client of a store would go to x, whatever comes behind it."""
+    with pytest.raises(UsageError, match="address") as told:
+        Store(uri)
+    assert SECRET not in f"{told.value!r} {told.value}"
+    assert uri.partition("?")[0].partition("#")[0] in str(told.value)
+
+
+@pytest.mark.parametrize("uri", ["s3://b/x", "gs://b", "AZ://c/x"])
+def test_an_address_that_pathlib_has_taken_for_a_path_is_no_folder(uri: str) -> None:
+    with pytest.raises(UsageError, match="two slashes"):
+        Store(PurePosixPath(uri))
 
 
 # options
