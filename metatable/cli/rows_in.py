@@ -122,14 +122,15 @@ def _stream(paths: Sequence[str], given: Given, shown: Progress) -> Iterator[pa.
     """The rows of all files, one behind the other, with the columns of the first."""
     sizes = [_size(path) for path in paths]
     total = None if None in sizes else float(sum(size for size in sizes if size))
-    with ExitStack() as files:
-        first = _opened(paths[0], given, files)
+    with ExitStack() as opened:
+        first = _opened(paths[0], given, opened)
 
         def batches() -> Iterator[pa.RecordBatch]:
             before, file = 0.0, first
             for place, path in enumerate(paths):
                 if place:
-                    file = _opened(path, given, files)
+                    opened.close()  # the one before: there may be more than a process may hold open
+                    file = _opened(path, given, opened)
                     _check_columns(path, file.schema, first.schema)
                 for batch in file.batches:
                     shown.advance(before + file.bytes_read(), total)

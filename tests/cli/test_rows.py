@@ -10,12 +10,13 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -754,6 +755,28 @@ def test_moments_in_json_lines_are_those_that_are_written_and_drop_no_zone(
         line = f'{{"id": 1}}\n{{"id": 2, "{name}": "2024-01-01T{text}"}}\n'
         run("upsert", table_uri, write(tmp_path / "b.jsonl", line), code=2)
         assert "line=2 found=" in run.told.err
+
+
+def test_of_many_files_one_is_open_at_a_time(
+    run: Words, rides: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, most, real = 0, 0, rows_in._bytes_of
+
+    @contextmanager
+    def counted(path: str) -> Iterator[IO[bytes]]:
+        nonlocal opened, most
+        with real(path) as file:
+            opened, most = opened + 1, max(most, opened + 1)
+            yield file
+        opened -= 1
+
+    monkeypatch.setattr(rows_in, "_bytes_of", counted)
+    files = [write(tmp_path / f"{place}.csv", f"id,n\nx{place},{place}\n") for place in range(5)]
+
+    pq.write_table(pa.table({"id": ["z"], "n": pa.array([7], pa.int32())}), tmp_path / "z.parquet")
+    run("insert", rides, *files, str(tmp_path / "z.parquet"))
+    assert (opened, most) == (0, 1)
+    assert run("scan", rides, "--columns", "n", "--where", "id starts with 'x'").count("\n") == 6
 
 
 def test_wide_rows_make_small_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
