@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import time
 from typing import IO, Any
@@ -28,6 +28,9 @@ from metatable.storage.errors import UsageError
 __all__ = ["Asked", "read"]
 
 BLOCK_BYTES = 4 << 20
+
+LONGEST_LINE = 256 << 20
+"""A line is held whole, and more than once; a file of one large array has no line ends."""
 
 WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Numbers that JSON has no word for, as texts."""
@@ -65,7 +68,7 @@ class _Reader:
     def _block(self) -> bytes:
         try:
             while block := self.stream.read(BLOCK_BYTES):
-                block += self.stream.readline()
+                block += self._rest(block)
                 if block.strip():
                     return block
                 self.line += block.count(b"\n")
@@ -73,12 +76,23 @@ class _Reader:
             raise self._wrong(str(error), 0) from error
         return b""
 
+    def _rest(self, block: bytes) -> bytes:
+        """What is left of the block's last line."""
+        rest = self.stream.readline(LONGEST_LINE)
+        if len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
+            found = f"more than {LONGEST_LINE} bytes"
+            raise self._wrong(found, block.count(b"\n"), "an object a line")
+        return rest
+
     def _parsed(self, block: bytes) -> pa.RecordBatch:
         if self.schema is None:
             self.schema = self._first(block)
-        block, told = self._numbers(block) if _WORD.search(block) else (block, {})
+        block, told, rows = self._numbers(block) if _WORD.search(block) else (block, {}, None)
         try:
-            return _replaced(self._batch(block), told)
+            batch = self._batch(block)
+            if rows not in (None, batch.num_rows):
+                raise UsageError("several objects in a line", expected="an object a line")
+            return _replaced(batch, told)
         except (pa.ArrowException, UsageError) as error:
             if isinstance(error, UsageError) and "line" in error.facts:
                 raise
@@ -128,9 +142,9 @@ class _Reader:
             self._check_fields(block, made)
         return made
 
-    def _numbers(self, block: bytes) -> tuple[bytes, dict[str, dict[int, float]]]:
-        """The block with nulls for numbers that JSON has no word for, of columns of floats, and
-        these numbers by column and row."""
+    def _numbers(self, block: bytes) -> tuple[bytes, dict[str, dict[int, float]], int]:
+        """The block with nulls for numbers that JSON has no word for, of columns of floats; these
+        numbers by column and row; and how many rows there are, one a line."""
         assert self.schema is not None
         floats = [one.name for one in self.schema if pa.types.is_floating(one.type)]
         told: dict[str, dict[int, float]] = {name: {} for name in floats}
@@ -145,16 +159,14 @@ class _Reader:
                 if number is not None and len(re.findall(where, line)) == 1:
                     lines[offset] = re.sub(where, rb"\1null", lines[offset])
                     told[name][row] = number
-        return b"\n".join(lines), told
+        return b"\n".join(lines), told, row + 1
 
     def _cast(self, column: pa.Array, field: pa.Field) -> pa.Array:
         if pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type):
             return base64_decoded(column, field, self.file)
         if pa.types.is_time(field.type):
             return self._times(column, field)
-        if pa.types.is_timestamp(field.type):
-            column = column.cast(pa.timestamp("us", field.type.tz))
-        return column.cast(field.type)
+        return column.cast(_mapped(field.type, _in_micros)).cast(field.type)
 
     def _times(self, column: pa.Array, field: pa.Field) -> pa.Array:
         """Arrow casts no text to a time."""
@@ -252,13 +264,28 @@ def _read(block: bytes, schema: pa.Schema | None, others: str) -> pa.Table:
 
 def _read_as(field: pa.Field) -> pa.Field:
     """Arrow's reader of JSON takes dates and times for numbers, and binaries for texts; it drops
-    the zone of a moment where the column has none, and reads no more digits than the column has."""
-    kind = field.type
+    the zone of a moment where the column has none, and reads no more digits than the column has:
+    in lists and structs, too."""
+    return pa.field(field.name, _mapped(field.type, _read_kind))
+
+
+def _read_kind(kind: pa.DataType) -> pa.DataType:
     if _is_text(kind) or (pa.types.is_timestamp(kind) and kind.tz is None):
-        return pa.field(field.name, pa.string())
-    return pa.field(
-        field.name, pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
-    )
+        return pa.string()
+    return _in_micros(kind)
+
+
+def _in_micros(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
+
+
+def _mapped(kind: pa.DataType, made: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with what is `made` of it, or of all that is in its structs and lists."""
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_mapped(one.type, made)) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_mapped(kind.value_type, made)))
+    return made(kind)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -708,6 +708,13 @@ def test_numbers_that_json_has_no_word_for_are_written_and_read(
     assert table.scan().to_arrow().to_string() == rows.to_string()
 
 
+def test_a_number_goes_to_its_own_row_or_nowhere(run: Words, rides: str, tmp_path: Path) -> None:
+    """Arrow takes several objects in a line."""
+    lines = '{"id": "x"}\n{"id": "a", "fare": 1}{"id": "b"}\n{"id": "c", "fare": "NaN"}\n'
+    run("upsert", rides, write(tmp_path / "a.jsonl", lines), code=2)
+    assert "line=2 found='Extra data" in run.told.err
+
+
 def test_a_text_in_place_of_a_number_is_refused(run: Words, rides: str, tmp_path: Path) -> None:
     lines = '{"id": "a", "fare": "NaN"}\n\n{"id": "b", "fare": "Infinity"}\n'
     run("upsert", rides, write(tmp_path / "a.jsonl", lines))
@@ -757,6 +764,28 @@ def test_moments_in_json_lines_are_those_that_are_written_and_drop_no_zone(
         assert "line=2 found=" in run.told.err
 
 
+def test_moments_within_lists_and_structs_are_read_as_columns_of_them(
+    run: Words, table_uri: str, tmp_path: Path
+) -> None:
+    at = datetime(2024, 1, 1, 12, 0, 0, 123000)
+    inner = pa.struct([("ms", pa.timestamp("ms")), ("z", pa.timestamp("ms", "UTC"))])
+    schema = pa.schema({"id": pa.int64(), "s": inner, "l": pa.list_(pa.timestamp("us"))})
+    table = metatable.create(table_uri, schema, key="id")
+    moments = [{"ms": at, "z": at.replace(tzinfo=UTC)}, None]
+    rows = pa.table({"id": [1, 2], "s": moments, "l": [[at, None], []]}, schema)
+    table.insert(rows)
+    output = str(tmp_path / "out.jsonl")
+    run("scan", table_uri, "--output", output)
+    table.delete(rows)
+    run("upsert", table_uri, output)
+    assert table.scan().to_arrow().equals(rows)
+    for told in ('"s": {"ms": "2024-01-01T12:00+05:00"}', '"l": ["2024-01-01T12:00Z"]'):
+        line = f'{{"id": 1}}\n{{"id": 2, {told}}}\n'
+        run("upsert", table_uri, write(tmp_path / "b.jsonl", line), code=2)
+        assert "line=2 found=" in run.told.err
+    assert table.scan().to_arrow().equals(rows)
+
+
 def test_of_many_files_one_is_open_at_a_time(
     run: Words, rides: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -777,6 +806,17 @@ def test_of_many_files_one_is_open_at_a_time(
     run("insert", rides, *files, str(tmp_path / "z.parquet"))
     assert (opened, most) == (0, 1)
     assert run("scan", rides, "--columns", "n", "--where", "id starts with 'x'").count("\n") == 6
+
+
+def test_a_line_without_an_end_is_not_read_whole(
+    run: Words, rides: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_rows, "LONGEST_LINE", 100)
+    monkeypatch.setattr(json_rows, "BLOCK_BYTES", 50)
+    lines = '{"id": "a"}\n{"id": "b"}\n'
+    run("upsert", rides, write(tmp_path / "a.jsonl", lines + '{"id": "c"}' + " " * 90))
+    run("upsert", rides, write(tmp_path / "a.jsonl", lines + '{"id": "c"' + " " * 900), code=2)
+    assert "line=3 expected='an object a line' found='more than 100 bytes'" in run.told.err
 
 
 def test_wide_rows_make_small_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
