@@ -30,7 +30,16 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from metatable.engine import by_row, many_matches
-from metatable.engine.batches import Partition, adopted, conform, deal, filled, joined, viewless
+from metatable.engine.batches import (
+    Partition,
+    adopted,
+    conform,
+    deal,
+    filled,
+    gathered,
+    joined,
+    viewless,
+)
 from metatable.engine.beside import Beside, uneven
 from metatable.engine.folders import folder_of
 from metatable.engine.matching import Matches, attached_schema
@@ -55,6 +64,10 @@ way on two threads anyway."""
 
 MEMORY_BYTES = 256 << 20
 """What an engine holds of rows for later; beyond it a disk is fast enough."""
+
+DEALT_ROWS, DEALT_BYTES = 16 << 10, 4 << 20
+"""Rows that are dealt together, if that many are in one partition: a batch makes a piece for each
+place that it has rows for."""
 
 RANGE_BYTES = 24 << 20
 """Matches of one range of hashes, of which several are looked through at a time."""
@@ -227,7 +240,8 @@ class LocalEngine:
         schema = rows.schema.set(place, pa.field(by, pa.int32()))
 
         def dealt(source: Partition) -> list[tuple[int, pa.RecordBatch]]:
-            return [piece for batch in source() for piece in deal(batch, by, count)]
+            batches = gathered(source(), DEALT_ROWS, DEALT_BYTES)
+            return [piece for batch in batches for piece in deal(batch, by, count)]
 
         def exchanged() -> Iterable[Partition]:
             spill = Spill(self._memory)

@@ -37,6 +37,13 @@ files, each file is closed behind what was put to it: a process may hold some th
 LEAST_COUNTED = 64 << 10
 """Bytes of a batch whose columns are worth a look: a smaller one counts whole."""
 
+LIGHT_BATCHES = 4096
+"""So many batches of a spill weigh what their columns do."""
+
+BATCH_BYTES, COLUMN_BYTES = 512, 256
+"""What each further one weighs besides: rows that are dealt to a thousand tasks are batches of a
+few rows each, which take more memory than the rows."""
+
 Column = tuple[int, ...]
 """What tells a column from others: where its buffers are, its offset, length and bytes."""
 
@@ -90,11 +97,15 @@ class _Share:
         self._memory = memory
         self._columns: dict[Column, int] = {}
         self._small_bytes = 0
+        self._batches = 0
         self.held_bytes = 0
 
     def take(self, batch: pa.RecordBatch) -> None:
         size_bytes = batch.nbytes
+        self._batches += 1
         if size_bytes < LEAST_COUNTED:
+            if self._batches > LIGHT_BATCHES:
+                size_bytes += BATCH_BYTES + COLUMN_BYTES * batch.num_columns
             self._small_bytes += size_bytes
             self._memory.held_bytes += size_bytes
             self.held_bytes += size_bytes
@@ -109,7 +120,7 @@ class _Share:
         for column, size_bytes in self._columns.items():
             self._memory.drop(column, size_bytes)
         self._memory.held_bytes -= self._small_bytes
-        self._columns, self._small_bytes, self.held_bytes = {}, 0, 0
+        self._columns, self._small_bytes, self._batches, self.held_bytes = {}, 0, 0, 0
 
     @property
     def is_too_much(self) -> bool:

@@ -127,6 +127,14 @@ def test_every_step_keeps_the_order_of_rows(
             assert engine.to_table(kept).equals(got)
 
 
+def test_small_batches_of_a_partition_are_dealt_together() -> None:
+    engine = LocalEngine(threads=1)
+    one = pa.record_batch({"n": [1], "to": pa.array([0], pa.int32())})
+    rows = LocalRows(one.schema, lambda: [lambda: [one] * 9])
+    [sent] = engine.exchange(rows, "to", 1).partitions()
+    assert sent.__self__.pieces[0].num_rows == 9  # type: ignore[attr-defined]
+
+
 @pytest.mark.usefixtures("small_partitions")
 @pytest.mark.parametrize("name", ENGINES)
 def test_exchange_keeps_the_order_within_a_partition(name: str) -> None:

@@ -166,6 +166,21 @@ def test_a_full_hand_that_is_in_memory_is_written_and_closed_later() -> None:
     assert sum(one.num_rows for one in second.batches()) == 12 << 14
 
 
+def test_very_many_batches_weigh_more_than_their_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spilling, "LIGHT_BATCHES", 100)
+    few, many = Spill(Memory(1 << 20)), Spill(Memory(1 << 20))
+    for spill, count in ((few, 100), (many, 3000)):
+        hands = [spill.hand() for _ in range(10)]
+        for number in range(count):
+            spill.add(hands[number % 10], batch(number))
+        spill.finish()
+        got = [n for hand in hands for one in hand.batches() for n in one["n"].to_pylist()]
+        assert sorted(got) == list(range(count))
+    assert 3000 * batch(0).nbytes < 1 << 20
+    assert not few.spilled_bytes
+    assert many.spilled_bytes
+
+
 def test_of_many_hands_no_file_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spilling, "MOST_OPEN", 4)
     spill = Spill(Memory(0))
