@@ -21,6 +21,7 @@ from metatable.data.keygen import KeyGenerator
 from metatable.data.merge import deduplicate
 from metatable.data.operations import DELETE, MERGE
 from metatable.data.options import Options
+from metatable.engine.partitions import pieces
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.storage.arrays import UInt64s
 from metatable.storage.counters import Counters
@@ -233,9 +234,11 @@ def _by_key(
 def _repeated(
     identity: Sequence[str], batches: Iterator[pa.RecordBatch], counters: Counters
 ) -> Iterator[pa.RecordBatch]:
-    table = pa.Table.from_batches(list(batches))
-    counts = table.group_by(list(identity)).aggregate([([], "count_all")])
-    again = counts.filter(pc.greater(counts["count_all"], 1))
+    counted = [
+        piece.group_by(list(identity)).aggregate([([], "count_all")]) for piece in pieces(batches)
+    ]
+    counts = pa.concat_tables(counted).group_by(list(identity)).aggregate([("count_all", "sum")])
+    again = counts.filter(pc.greater(counts["count_all_sum"], 1))
     keys = pc.array_sort_indices(again[KEY].combine_chunks())[:NAMED_KEYS]
     named = again[KEY].combine_chunks().take(keys)
     yield pa.RecordBatch.from_arrays([named], names=["keys"])
@@ -247,13 +250,19 @@ def _deduplicated(
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
-    table = pa.Table.from_batches(list(batches))
+    """Task: one row a key. All rows of a key are here, and one key may be most of what there is:
+    of each piece of the rows no more is held than one row a key."""
+    parts = [_once(identity, ordering, piece) for piece in pieces(batches)]
+    table = parts[0] if len(parts) == 1 else _once(identity, ordering, pa.concat_tables(parts))
+    if PATH not in table.column_names:
+        table = table.append_column(PATH, _nowhere(table.num_rows))
+    yield from table.to_batches()
+
+
+def _once(identity: Sequence[str], ordering: str | None, table: pa.Table) -> pa.Table:
     if ordering is None:  # a delete: any row of a key will do
-        table = table.group_by(list(identity)).aggregate([]).select(list(identity))
-        table = table if PATH in identity else table.append_column(PATH, _nowhere(table.num_rows))
-        yield from table.to_batches()
-        return
-    yield from deduplicate(table, identity, ordering).to_batches()
+        return table.group_by(list(identity)).aggregate([]).select(list(identity))
+    return deduplicate(table, identity, ordering)
 
 
 def _nowhere(count: int) -> pa.Array:
