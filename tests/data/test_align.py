@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -13,9 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metatable.data.schema import align, normal
-from metatable.data.schema_text import TableSchema
-from metatable.data.stored_columns import AskedColumns, StoredColumns
-from metatable.engine.local import LocalEngine
 from metatable.storage.errors import UsageError
 
 
@@ -264,16 +260,3 @@ def test_text_that_is_not_utf8_is_refused_with_its_column_and_row() -> None:
     field = pa.field("a", pa.list_(pa.field("element", pa.string())))
     with pytest.raises(UsageError, match="not UTF-8: column='a' row=1"):
         align(pa.RecordBatch.from_arrays([nested], ["a"]), pa.schema([field]))
-
-
-def test_thousands_of_columns_are_found_by_their_names_in_one_pass() -> None:
-    schema = pa.schema([(f"c{place}", pa.int32()) for place in range(6000)])
-    rows = pa.RecordBatch.from_arrays([pa.array([1], pa.int32())] * len(schema), schema=schema)
-    table, began = TableSchema.of(schema), time.process_time()
-    aligned = align(rows, schema)
-    stored = StoredColumns(tuple(schema), by_id=False, path="file")
-    asked = AskedColumns.of(stored, schema, table).of_table(pa.Table.from_batches([rows]))
-    rows_of = LocalEngine().select(LocalEngine().rows(pa.Table.from_batches([rows])), schema.names)
-    assert time.process_time() - began < 1.5  # a look at all names for each takes several seconds
-    assert aligned.equals(rows)
-    assert asked.num_columns == len(rows_of.schema) == len(schema)
