@@ -33,7 +33,7 @@ _PACKAGES = {
     "abfss": "org.apache.hadoop:hadoop-azure:{version}",
     "gs": "com.google.cloud.bigdataoss:gcs-connector",
 }
-_ACCOUNTS = ("account_name", "azure_storage_account_name")
+_ACCOUNTS = ("account_name", "azure_account_name", "azure_storage_account_name")
 
 
 def root_for(session: Any, store: Store) -> str:

@@ -323,11 +323,11 @@ def hadoop(spark: Any) -> Iterator[Any]:
 
 def test_addresses_are_those_that_the_session_s_hadoop_knows(spark: Any, hadoop: Any) -> None:
     hadoop("s3a", "gs", "abfss")
-    azure = {"account_name": "me"}
     assert addresses.root_for(spark, Store("s3://bucket/a b")) == "s3a://bucket/a b"
     assert addresses.root_for(spark, Store("gs://bucket/t")) == "gs://bucket/t"
     expected = "abfss://box@me.dfs.core.windows.net/t/u"
-    assert addresses.root_for(spark, Store("az://box/t/u", azure)) == expected
+    for name in ("account_name", "AZURE_ACCOUNT_NAME", "azure_storage_account_name"):
+        assert addresses.root_for(spark, Store("az://box/t/u", {name: "me"})) == expected
     hadoop("s3")  # as EMR's does
     assert addresses.root_for(spark, Store("s3://bucket/t")) == "s3://bucket/t"
 
