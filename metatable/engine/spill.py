@@ -29,7 +29,6 @@ __all__ = ["Hand", "Memory", "Spill"]
 LEAST_SHARE = 8
 """A spill keeps an eighth of the budget, whatever others hold: files of single batches are slow."""
 
-
 MOST_OPEN = 256
 """Hands whose files stay open while they are filled. Of more, as of a commit that writes a thousand
 files, each file is closed behind what was put to it: a process may hold some thousand open."""

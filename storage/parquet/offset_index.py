@@ -58,6 +58,7 @@ _BEFORE, _NUMBERS = slice(0, 6, 2), slice(1, 6, 2)
 
 _FIRST_ROW = 1
 """Bytes that are 0 in an index before its first location ends."""
+
 _TOGETHER = 256
 """Indexes of one step: arrays of many more are made anew by the system each time, page by page."""
 
