@@ -8,6 +8,8 @@ waits there, done since  stays done: its base files are there, with them and the
                          its version added the older one begins. Logs of commits that stay
                          may lie on them: on Hudi's timeline it must be there. Where it left out
                          a group an earlier attempt may have made a file of it, which goes
+waits there, done with   undone, as a commit, and does not wait: its base files lack what the older
+columns of since         version reads. Where logs lie on them there is no way back
 waits there, taken back  does not wait
 """
 
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 
 from metatable.compaction.resized import Resized
 from metatable.compaction.undoing import completion, undoing
+from metatable.data.schema_changes import holds_all
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.timeline import CLUSTERING
 from metatable.metadata.change import Update
@@ -48,21 +51,24 @@ class LogCompactionsBack:
     stay: tuple[_Stays, ...]
     """Oldest first."""
     never: tuple[str, ...]
-    """Instants of those that wait in the content, and were taken back since."""
+    """Instants of those that wait in the content, and were taken back since, or are undone."""
     first: int
     """The oldest version that carried out one of those that are undone; else the newest."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, content: Manifest) -> LogCompactionsBack:
-        """Raises UsageError where the version that carried out one that stays is not kept."""
+        """Raises UsageError where the version that carried out one that stays is not kept, and
+        where nothing but what must stay would do."""
         store, newest = snapshot.store, snapshot.manifest
         since = [*back_from(store, newest, content.version)]
         _check_not_undone(since, content)
         done = [*_carried_out(since, newest)]
-        stay = [one for one in done if one.instant in content.compactions]
-        undone = [one for one in done if one.instant not in content.compactions]
-        never = content.compactions.keys() & set(newest.withdrawn)
-        for time in content.compactions.keys() - newest.compactions.keys() - never:
+        unfit = {one.instant for one in done if not _fits(store, one, content)}
+        kept = content.compactions.keys() - unfit
+        stay = [one for one in done if one.instant in kept]
+        undone = [one for one in done if one.instant not in kept]
+        never = content.compactions.keys() & {*newest.withdrawn, *unfit}
+        for time in kept - newest.compactions.keys() - never:
             if time not in {one.instant for one in stay}:
                 raise UsageError(
                     "something waits in that version, and what carried it out is not kept any"
@@ -173,6 +179,26 @@ def _carried_out(since: Sequence[Manifest], newest: Manifest) -> Iterator[Manife
     for one in since:
         if one.instant and not one.is_commit and one.instant not in newest.withdrawn:
             yield one
+
+
+def _fits(store: Store, done: Manifest, content: Manifest) -> bool:
+    """Whether base files that this version made have all columns of the content, if it waits there.
+    Raises UsageError where they have not, and logs of the content lie on them."""
+    if done.instant not in content.compactions:
+        return True
+    made, before = Snapshot(store, done), Snapshot(store, content)
+    if holds_all(made.table_schema, before.table_schema):
+        return True
+    late = [log.path for one in waiting_slices(before, done.instant) for log in one.ahead]
+    if late:
+        raise UsageError(
+            "something waits in that version, and was carried out when columns had been dropped or"
+            " widened: the table cannot go back to it",
+            version=content.version,
+            instant=done.instant,
+            found=late[:5],
+        )
+    return False
 
 
 def _check_not_undone(since: Sequence[Manifest], content: Manifest) -> None:

@@ -49,6 +49,7 @@ __all__ = [
     "WidenColumn",
     "bends_logs",
     "changed",
+    "holds_all",
     "needs_rewriting",
     "rewritten",
     "with_new_columns",
@@ -221,6 +222,15 @@ def bends_logs(before: TableSchema, after: TableSchema, options: Options) -> boo
         return False
     then = {one.id: one.type for one in before.columns}
     return any(then.get(one.id, one.type) != one.type for one in after.columns)
+
+
+def holds_all(written: TableSchema, asked: TableSchema) -> bool:
+    """Whether what is written with one schema has every column of the other, of its type."""
+    there = {one.id: one for _, one in walk(written.columns)}
+    return all(
+        one.id in there and (pa.types.is_nested(one.type) or there[one.id].type == one.type)
+        for _, one in walk(asked.columns)
+    )
 
 
 def rewritten(schema: TableSchema) -> TableSchema:

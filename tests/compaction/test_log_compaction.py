@@ -27,10 +27,13 @@ import pytest
 import metatable
 from metatable import (
     AddColumn,
+    DropColumn,
     NotFoundError,
+    RenameColumn,
     StaleError,
     Table,
     UsageError,
+    WidenColumn,
 )
 from metatable.compaction.bucket_sizes import BucketSizes
 from metatable.compaction.log_compaction import (
@@ -1011,6 +1014,64 @@ def test_going_back_keeps_a_compaction_that_is_older_than_all_kept_commits(table
     model.rows = was
     assert slices(table) == held
     check(table, model)
+
+
+NARROWER = {"dropped": DropColumn("v"), "widened": WidenColumn("n", pa.int64())}
+
+
+@pytest.mark.parametrize("readable", [True, False])
+@pytest.mark.parametrize("change", NARROWER)
+def test_what_was_compacted_with_other_columns_is_undone_on_the_way_back(
+    table_uri: str, change: str, readable: bool
+) -> None:
+    """What the older version reads is not in the new files, or not of its type."""
+    table, model = filled(table_uri, hudi_readable=readable)
+    table.alter(AddColumn("n", pa.int32()))
+    upsert(table, model, rows(0, 9, 3))
+    plan = scheduled(table)
+    version, was = table.version, slices(table)
+    table.alter(NARROWER[change])
+    serve(table, CompactLogs(plan))
+    table.restore(version)
+    assert [one.base for one in slices(table)] == [one.base for one in was]
+    assert [one.logs for one in slices(table)] == [one.logs for one in was]
+    assert not root(table).compactions
+    assert not list(Path(table_uri).rglob(f"*_{plan}.parquet"))
+    check(table, model)
+    upsert(table, model, rows(10, 20, 6))
+    table.compact_logs(ratio=0)
+    check(table, model)
+
+
+def test_there_is_no_way_back_where_logs_lie_on_what_lacks_a_column(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    upsert(table, model, rows(4, 10, 5))
+    version = table.version
+    table.alter(DropColumn("v"))
+    serve(table, CompactLogs(plan))
+    with pytest.raises(UsageError, match="columns had been dropped or widened"):
+        table.restore(version)
+    with pytest.raises(UsageError, match="columns had been dropped or widened"):
+        table.rollback()
+    without_v = [(one[0], one[1], one[3]) for one in model.listed()]
+    found = table.scan().to_arrow().select(["id", "city", "ts"]).to_pylist()
+    assert sorted(tuple(one.values()) for one in found) == without_v
+
+
+@pytest.mark.parametrize("change", [AddColumn("x", pa.string()), RenameColumn("v", "w")])
+def test_what_was_compacted_with_more_columns_stays_on_the_way_back(
+    table_uri: str, change: Any
+) -> None:
+    table, model = filled(table_uri, hudi_readable=False)
+    plan = scheduled(table)
+    version = table.version
+    table.alter(change)
+    serve(table, CompactLogs(plan))
+    table.restore(version)
+    assert [one.instant for one in slices(table)] == [plan] * 2
+    assert table.verify().findings == ()
+    assert scanned(table) == model.listed()
 
 
 def test_going_back_to_where_one_waited_that_was_taken_back(table_uri: str) -> None:

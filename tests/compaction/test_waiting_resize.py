@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable import NotFoundError, StaleError, StoreError, Table, UsageError
+from metatable import DropColumn, NotFoundError, StaleError, StoreError, Table, UsageError
 from metatable.compaction.bucket_sizes import BucketSizes
 from metatable.compaction.resize import Resize
 from metatable.compaction.scheduled import TakeBack
@@ -417,6 +417,23 @@ def test_a_rollback_to_where_one_waited_leaves_it_done(table_uri: str, way: str)
     table.rollback()
     model.rollback()
     assert len(slices(table)) == 2
+    check(table, model)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_resize_carried_out_without_a_column_is_undone_on_the_way_back(
+    table_uri: str, way: str
+) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table, way)
+    version = table.version
+    table.alter(DropColumn("v"))
+    serve(table, CarryOutResize(plan))
+    table.restore(version)
+    assert len(slices(table)) == 2
+    assert not root(table).compactions
+    check(table, model)
+    upsert(table, model, rows(20, 40, 6))
     check(table, model)
 
 
