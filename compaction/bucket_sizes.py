@@ -22,7 +22,7 @@ from metatable.data.options import EXTENDIBLE
 from metatable.data.slice_reader import read_slice_keys
 from metatable.data.slices import FileSlice
 from metatable.index.bucket.ring import SPACE, Resizing, Ring, hashes_of, new_prefix
-from metatable.index.bucket.rings import rings_of
+from metatable.index.bucket.rings import each_ring
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import UsageError
 
@@ -68,11 +68,14 @@ class BucketSizes:
     def tasks(self, snapshot: Snapshot, planned: Collection[str]) -> list[ResizeTask]:
         """What is due in partitions that are not `planned` already."""
         files = snapshot.slices()
+        asked = {
+            path: rows
+            for path, rows in files.by_folder()
+            if path not in planned and (self.partitions is None or path in self.partitions)
+        }
         found: list[_Due] = []
-        for path, rows in files.by_folder():
-            if path not in planned and (self.partitions is None or path in self.partitions):
-                [ring] = rings_of(snapshot, [path])
-                found += self._in_ring(snapshot, ring, files.take(rows))
+        for rows, ring in zip(asked.values(), each_ring(snapshot, [*asked]), strict=True):
+            found += self._in_ring(snapshot, ring, files.take(rows))
         found.sort(key=lambda one: -one.size_bytes if one.is_split else one.size_bytes)
         found.sort(key=lambda one: not one.is_split)
         return list(self._bounded(found))

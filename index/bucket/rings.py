@@ -7,7 +7,7 @@ to be looked up: the entries of `hashing_metadata` are few.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +22,13 @@ from metatable.metadata.view import TableView
 from metatable.storage.arrays import Int64s
 from metatable.storage.cache import cached, shared
 
-__all__ = ["RingBuckets", "put_first_ring", "ring_kind", "rings_of"]
+__all__ = ["RingBuckets", "each_ring", "put_first_ring", "ring_kind", "rings_of"]
 
 NODE_BYTES = 400
 """What a node costs in memory, about."""
+
+RINGS_AT_ONCE = 64
+"""So many are looked up together where all of a table's are gone through."""
 
 
 def ring_kind(options: Options) -> type[Ring]:
@@ -45,6 +48,12 @@ def rings_of(view: TableView, partition_paths: Sequence[str]) -> list[Ring]:
     for path, stored in zip(missing, view.rings(missing) if missing else (), strict=True):
         kept[path] = _ring(view, path, stored)
     return [kept[path] for path in partition_paths]
+
+
+def each_ring(view: TableView, partition_paths: Sequence[str]) -> Iterator[Ring]:
+    """The same of very many table partitions, of which a few are held. Raises CorruptError."""
+    for start in range(0, len(partition_paths), RINGS_AT_ONCE):
+        yield from rings_of(view, partition_paths[start : start + RINGS_AT_ONCE])
 
 
 def put_first_ring(view: TableView, partition_path: str) -> None:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from metatable.data.key_texts import texts_of
 from metatable.engine.batches import gathered
 from metatable.index.bucket.index import BucketIndex
-from metatable.index.bucket.rings import rings_of
+from metatable.index.bucket.rings import each_ring, rings_of
 from metatable.index.locations import LOCATION_COLUMN
 from metatable.index.presence import BATCH_KEYS
 from metatable.metadata.keys import partition_text
@@ -82,7 +82,7 @@ def bucket_spread(snapshot: Snapshot, counts: pa.Table) -> BucketSpread | None:
 def _bucket_count(snapshot: Snapshot, partition_paths: list[str]) -> int:
     if not snapshot.options.resizes:
         return snapshot.options.bucket_count * len(partition_paths)
-    return sum(len(ring.nodes) for ring in rings_of(snapshot, partition_paths))
+    return sum(len(ring.nodes) for ring in each_ring(snapshot, partition_paths))
 
 
 def _named(snapshot: Snapshot, partition_path: str, file_id: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.index.bucket.rings import rings_of
+from metatable.index.bucket.rings import each_ring
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.errors import UsageError
 
@@ -41,11 +41,13 @@ def buckets_of(snapshot: Snapshot, partition_paths: Collection[str] | None = Non
     file_ids = files.file_ids()
     counts = snapshot.row_counts(files)
     sizes, rows = pa.array(files.slice_sizes), pa.array(counts, mask=counts < 0)
+    asked = {
+        path: ordinals
+        for path, ordinals in files.by_folder()
+        if partition_paths is None or path in partition_paths
+    }
     parts = []
-    for path, ordinals in files.by_folder():
-        if partition_paths is not None and path not in partition_paths:
-            continue
-        [ring] = rings_of(snapshot, [path])
+    for (path, ordinals), ring in zip(asked.items(), each_ring(snapshot, [*asked]), strict=True):
         here = pa.array(ordinals)
         places = pc.index_in(ring.file_ids, value_set=file_ids.take(here))
         count = len(ring.nodes)

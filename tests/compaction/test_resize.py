@@ -29,13 +29,16 @@ from metatable.data import base_file
 from metatable.data.hashing_metadata import HashingMetadata
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
+from metatable.index.bucket import rings as held_rings
 from metatable.index.bucket.ring import Ring, hashes_of
 from metatable.index.bucket.rings import rings_of
+from metatable.metadata import rings
 from metatable.metadata.plans import PLANS
 from metatable.metadata.sealed import seal, unseal
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_newest, load_version
 from metatable.results import Fault
+from metatable.storage import cache
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
@@ -690,3 +693,28 @@ def test_a_plan_and_history_say_why(table_uri: str) -> None:
     assert told.reason.endswith(f"; {why}")
     stored = ResizePlan.decode({"tasks": []}, "of before")
     assert stored.summary.endswith("0 bytes to rewrite")
+
+
+def test_rings_of_many_partitions_are_looked_up_together(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, _ = filled(table_uri, RINGS[0])
+    more = [row | {"city": f"c{place % 5}"} for place, row in enumerate(rows(60, 100))]
+    table.upsert(arrow(more))
+    asked = []
+    stored = rings.stored_rings
+
+    def noting(entries: Any, partition_paths: list[str]) -> Any:
+        asked.append(len(partition_paths))
+        return stored(entries, partition_paths)
+
+    monkeypatch.setattr(rings, "stored_rings", noting)
+    monkeypatch.setattr(held_rings, "RINGS_AT_ONCE", 3)
+    cache.clear()
+    buckets = table.buckets()
+    assert asked == [3, 3, 1]
+    assert pc.count_distinct(buckets["partition_path"]).as_py() == 7
+    cache.clear()
+    due = BucketSizes(1, 0).tasks(snapshot(table), ())
+    assert asked[3:] == [3, 3, 1]
+    assert len(due) == buckets["bytes"].drop_null().length()
