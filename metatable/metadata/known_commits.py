@@ -14,12 +14,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 
 import numpy as np
 import pyarrow as pa
 
-from metatable.metadata.manifest import Manifest
+from metatable.metadata.manifest import Manifest, version_path
 from metatable.metadata.steps import staged_path
 from metatable.metadata.versions import load_newest, load_version
 from metatable.storage.cache import shared
@@ -36,6 +36,9 @@ __all__ = [
     "sum_of",
     "tells_all",
 ]
+
+ROOTS_AT_ONCE = 32
+"""Small files; a disk and an object store answer so many in the time of one or two."""
 
 _KNOWN_HASHES = 1 << 12
 """Instants whose hashes a process keeps: each commit sums those of the timeline."""
@@ -154,13 +157,27 @@ def back_from(store: Store, newest: Manifest, until: int = 0) -> Iterator[Manife
 
 def commits_back(store: Store, newest: Manifest) -> Iterator[tuple[int, str]]:
     """(version, instant) of the data commits in the newest version's content, the last one first,
-    as far back as versions are kept: those that were undone are none of them."""
-    last = newest.last_commit
+    as far back as versions are kept: those that were undone are none of them. The further back, the
+    more roots are read together."""
+    last, held, count = newest.last_commit, dict[int, bytes | None](), 1
     while last is not None:
         yield last
-        if not newest.keeps(last[0] - 1):
+        before = last[0] - 1
+        if not newest.keeps(before):
             return
-        last = load_version(store, last[0] - 1).last_commit
+        if before not in held:
+            held = _roots_behind(store, before, min(count, before - newest.oldest + 1))
+            count = min(2 * count, ROOTS_AT_ONCE)
+        raw = held[before]
+        path = version_path(before)
+        last = (Manifest.decode(raw, path) if raw else load_version(store, before)).last_commit
+
+
+def _roots_behind(store: Store, version: int, count: int) -> dict[int, bytes | None]:
+    """The root of this version, and so many in all with those before it."""
+    some = range(version, version - max(count, 1), -1)
+    raw = store.together([partial(store.get, version_path(one)) for one in some])
+    return dict(zip(some, raw, strict=True))
 
 
 def _listed(done: Collection[str], manifest: Manifest) -> list[str]:

@@ -28,6 +28,10 @@ from metatable import Table, UsageError
 from metatable.data.properties import PROPERTIES_PATH
 from metatable.data.timeline import inflight_path
 from metatable.engine import local
+from metatable.metadata.manifest import Manifest
+from metatable.metadata.versions import newest_of
+from metatable.query.description import version_as_of
+from metatable.results import WriteResult
 from metatable.storage import cache
 from metatable.storage.store import Store
 from metatable.write import commit_pass
@@ -126,6 +130,23 @@ def test_a_cold_tag_is_few_rounds(index: str) -> None:
     assert backend.now == TAG_ROUNDS[index]
     assert backend.now * LATENCY_SECONDS <= TAG_SECONDS
     assert len(backend.log) <= 40, "requests did not become more for it"
+
+
+def test_an_old_moment_is_found_in_few_rounds() -> None:
+    """The further back it is, the more roots are read together."""
+    table, backend = reached(made("record", ROWS), Rounds)
+    done = [table.upsert(rows_of([number])) for number in range(20)]
+    store = Store(table.uri)
+    store.backend = backend
+    newest = newest_of(store)
+    for back, rounds in ((1, 2), (3, 3), (6, 4), (13, 5)):  # the last one is for what was found
+        found = measured(partial(_holds, store, newest, done[-1 - back]), backend)
+        assert found.now == rounds
+
+
+def _holds(store: Store, newest: Manifest, done: WriteResult) -> None:
+    assert done.instant
+    assert version_as_of(store, newest, done.instant) == done.version
 
 
 STEPS = {
