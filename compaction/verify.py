@@ -44,7 +44,7 @@ __all__ = ["examine", "result_of", "verify"]
 
 
 def verify(engine: Engine[Any], snapshot: Snapshot) -> ServiceResult:
-    """Compare everything; memory: eight bytes a row and a column of a file, some hundred bytes a
+    """Compare everything; memory: some twenty bytes a row, eight a column of a file, some hundred a
     file, and for each worker the keys of a file, or of some small ones."""
     began = time.perf_counter()
     found = examine(engine, snapshot)

@@ -45,11 +45,11 @@ def run_jobs(
         return []
     kind = type(jobs[0])
     count = min(len(jobs), tasks or len(jobs))
-    task = pa.array([place % count for place in range(len(jobs))], pa.int32())
-    table = _rows(jobs, kind).append_column(TASK_COLUMN, task)
+    dealt = pa.array([place % count for place in range(len(jobs))], pa.int32())
+    table = _rows(jobs, kind).append_column(TASK_COLUMN, dealt)
     spread = engine.exchange(engine.rows(table), TASK_COLUMN, count)
-    told = engine.run(spread, partial(_work, work, kind, receipt), _schema(receipt))
-    return list(_values(told, receipt))
+    task = partial(_work, work, kind, receipt)
+    return _receipts(engine.run(spread, task, _schema(receipt)), receipt)
 
 
 def run_rows(
@@ -59,8 +59,17 @@ def run_rows(
     receipt: type[Receipt],
 ) -> list[Receipt]:
     """What `work` yields of every partition of rows: the same for what is no list of jobs."""
-    told = engine.run(rows, partial(_tell, work, receipt), _schema(receipt))
-    return list(_values(told, receipt))
+    return _receipts(engine.run(rows, partial(_tell, work, receipt), _schema(receipt)), receipt)
+
+
+def _receipts(told: pa.Table, receipt: type[Receipt]) -> list[Receipt]:
+    """What was told, as values. Of what is long no two copies are held but of one batch."""
+    batches = told.to_batches()[::-1]
+    del told  # nobody else has it
+    found: list[Receipt] = []
+    while batches:
+        found += _values(batches.pop(), receipt)
+    return found
 
 
 def _tell(
