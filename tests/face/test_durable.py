@@ -26,7 +26,8 @@ pytestmark = pytest.mark.skipif(
 class Disk:
     """A table's folder as a crash would leave it: only what was settled, and where it is.
 
-    `rules`: asked of each name before it is given.
+    `rules`: asked of each name before it is given. Several threads give names, so who looks through
+    them takes a list first, which is one step.
     """
 
     root: str
@@ -51,7 +52,7 @@ class Disk:
         if not stat.S_ISDIR(os.fstat(handle).st_mode):
             self.whole.add(os.fstat(handle).st_ino)
             return
-        inside = [path for path in self.named if (os.path.dirname(path) or ".") == place]
+        inside = [path for path in [*self.named] if (os.path.dirname(path) or ".") == place]
         self.kept |= {path: self.named[path] for path in inside}
 
     def lost(self, paths: list[str]) -> list[str]:
@@ -59,7 +60,7 @@ class Disk:
         return [path for path in paths if self.kept.get(path) not in self.whole]
 
     def of(self, pattern: str) -> list[str]:
-        return [path for path in self.named if re.fullmatch(pattern, path)]
+        return [path for path in [*self.named] if re.fullmatch(pattern, path)]
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_a_commit_leaves_nothing_without_what_goes_before_it(disk: Disk, table_t
     def root(path: str) -> None:
         if re.fullmatch(r"\.hoodie/metatable/manifest/\d+\.json", path):
             seen["root"] += 1
-            every = [one for one in disk.named if not one.endswith("manifest/latest")]
+            every = [one for one in [*disk.named] if not one.endswith("manifest/latest")]
             assert len(disk.of(r"\.hoodie/metatable/record_index/.*")) == seen["root"]
             assert disk.lost(every) == []
 
