@@ -62,7 +62,7 @@ def in_order(
     waiting: deque[Future[R]] = deque()
     try:
         for item in chain(few, source):
-            waiting.append(_executor().submit(function, item))
+            waiting.append(_begun(partial(function, item)))
             if len(waiting) > most:
                 yield waiting.popleft().result()
         while waiting:
@@ -82,7 +82,7 @@ def beside(function: Callable[[], R]) -> Callable[[], R]:
     result, or raises its exception. Where nothing is to go beside, it is called when asked for."""
     if workers_here() <= 1:
         return function
-    return _executor().submit(function).result
+    return _begun(function).result
 
 
 def shared(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -121,6 +121,22 @@ def here_alone() -> Iterator[None]:
         _here.is_worker = before
 
 
+def _begun(call: Callable[[], R]) -> Future[R]:
+    """`call` on the pool, or here where no thread is to be had, as a system bounds those of a
+    process or of a user. The pool has queued it all the same: it goes with its queue, and what
+    threads it has may make the call once more."""
+    try:
+        return _executor().submit(call)
+    except RuntimeError:
+        _drop_pool()
+    made: Future[R] = Future()
+    try:
+        made.set_result(call())
+    except BaseException as error:
+        made.set_exception(error)
+    return made
+
+
 def _executor() -> ThreadPoolExecutor:
     global _pool  # noqa: PLW0603  (one pool a process is the point)
     with _lock:
@@ -131,6 +147,12 @@ def _executor() -> ThreadPoolExecutor:
 
 def _mark() -> None:
     _here.is_worker = True
+
+
+def _drop_pool() -> None:
+    global _pool  # noqa: PLW0603
+    with _lock:
+        _pool = None
 
 
 def _forget() -> None:

@@ -42,7 +42,7 @@ def at_once(calls: Sequence[Callable[[], R]]) -> list[R]:
     """On threads that do nothing else, the first on the caller's; a call may do the same.
 
     Returns, or raises, when all of them have ended: no effect of any comes later. Of several
-    exceptions the first is raised that tells of an unknown outcome, else the first.
+    exceptions the `gravest` is raised.
     """
     if len(calls) < 2:
         return in_turn(calls)
@@ -64,9 +64,10 @@ def at_once(calls: Sequence[Callable[[], R]]) -> list[R]:
 
 
 def gravest(errors: Sequence[BaseException]) -> BaseException:
-    """Of what several calls have raised, the first that tells of an unknown outcome, else the
-    first: after a known one what was written is deleted, and another may still come."""
-    return min(errors, key=_is_known)
+    """Of what several calls have raised, an interrupt, else the first that tells of an unknown
+    outcome, else the first: after a known one what was written is deleted, and another may still
+    come."""
+    return min(errors, key=lambda one: (isinstance(one, Exception), _is_known(one)))
 
 
 def begun(call: Callable[[], R]) -> Callable[[], R]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from metatable.storage import cache, counters
+from metatable.storage import cache, counters, threads
 from metatable.storage.cache import Cache
 from metatable.storage.counters import Counters
 from metatable.storage.threads import (
@@ -33,6 +33,22 @@ def test_results_come_in_the_order_of_the_items() -> None:
         return item * item
 
     assert list(in_order(late, range(50), workers=4)) == [item * item for item in range(50)]
+
+
+def test_where_no_thread_is_to_be_had_the_caller_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads, "_pool", None)
+    monkeypatch.setattr(threads, "WORKERS", 4)
+    with monkeypatch.context() as here:
+        here.setattr(threading.Thread, "start", refused)
+        assert list(in_order(abs, range(-9, 0))) == [*range(9, 0, -1)]
+        assert beside(lambda: 7)() == 7
+        with pytest.raises(ZeroDivisionError):
+            beside(lambda: 1 // 0)()
+    names = set(in_order(lambda _: threading.current_thread().name, range(9)))
+    assert threading.current_thread().name not in names
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

@@ -138,6 +138,19 @@ def test_an_unknown_outcome_is_told_before_a_known_one(unknown: Exception) -> No
             at_once([partial(fail, error) for error in errors])
 
 
+def test_an_interrupt_is_told_before_all_else() -> None:
+    """Wherever it came, and whatever else has failed."""
+
+    def fail(error: BaseException) -> None:
+        raise error
+
+    for place in range(3):
+        errors: list[BaseException] = [CorruptError("known"), StoreError("no answer")]
+        errors.insert(place, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            at_once([partial(fail, error) for error in errors])
+
+
 def test_near_by_what_stands_behind_an_exception_is_not_called(tmp_path: Path) -> None:
     called = []
 
