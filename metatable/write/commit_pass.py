@@ -61,6 +61,7 @@ from metatable.metadata.requirements import (
     GroupsAbsent,
     NoneLater,
     RingsAreBase,
+    RowsUnchanged,
     SchemaIsBase,
     SlicesCurrent,
 )
@@ -373,8 +374,11 @@ class _Attempt:
         if gone:
             requires.append(PartitionsUnchanged(gone.paths))
         updates: list[Update] = [AddFiles(written.adds)]
-        if snapshot.table_schema != self.transaction.snapshot.table_schema:
+        before = self.transaction.snapshot.table_schema
+        if snapshot.table_schema != before:
             requires.append(NoneLater(self.transaction.instant))
+            if bends_logs(before, snapshot.table_schema, snapshot.options):
+                requires.append(RowsUnchanged())  # there were no logs, and none may have come
             updates.append(SetSchema(snapshot.table_schema.encode()))
         return Change(self.operation, self.transaction.instant, (*requires,), (*updates,))
 

@@ -10,7 +10,7 @@ import os
 import pickle
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -528,7 +528,9 @@ def test_a_change_of_columns_is_made_behind_a_commit_that_came_first(
     assert table.verify().findings == ()
 
 
-def test_a_commit_of_an_earlier_instant_that_came_first_is_written_anew_too(table: Table) -> None:
+def behind(table: Table, act: Callable[[Table], object]) -> Table:
+    """The table, for a commit before whose first put one of an earlier instant is published: what
+    `act` does, which has waited with everything but that."""
     waits, goes = threading.Event(), threading.Event()
 
     def wait(verb: str, path: str) -> None:
@@ -538,19 +540,42 @@ def test_a_commit_of_an_earlier_instant_that_came_first_is_written_anew_too(tabl
 
     earlier = metatable.open(table.uri, FAST)
     earlier._store, _ = watched(table.uri, before=wait)
-    other = threading.Thread(target=earlier.insert, args=[rows(20, 22)])
+    other = threading.Thread(target=act, args=[earlier])
 
     def let_go(_: Table) -> None:
         goes.set()
         other.join()
 
-    slow = between(table, let_go)
     other.start()
     assert waits.wait(60)
+    return between(table, let_go)
+
+
+def test_a_commit_of_an_earlier_instant_that_came_first_is_written_anew_too(table: Table) -> None:
+    slow = behind(table, lambda other: other.insert(rows(20, 22)))
     assert slow.alter(RenameColumn("n", "count")).attempts == 2
     assert scanned(table) == hudis(table)
     assert [row["count"] for row in scanned(table)][-2:] == [200, 210]
     assert table.verify().findings == ()
+
+
+def test_a_log_of_an_earlier_instant_that_came_first_is_none_of_before(tmp_path: Path) -> None:
+    """Of a log that lacks the new field Hudi's readers would refuse the whole table."""
+    schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int32())]))])
+    options = {"small_file_bytes": 0}  # each commit opens groups of its own
+    words: dict[str, Any] = {"key": "id", "table_type": "mor", "storage_options": FAST}
+    table = metatable.create(tmp_path / "table", schema, options=options, **words)
+    old = pa.table({"id": [1], "s": [{"x": 1}]}, schema)
+    table.insert(old)
+    slow = behind(table, lambda other: other.upsert(old))
+    news = pa.table({"id": [2], "s": pa.array([{"w": "w"}], pa.struct([("w", pa.string())]))})
+    with pytest.raises(UsageError, match=r"logs lack a new field.*s\.w"):
+        slow.upsert(news, evolve=True)
+    assert scanned(table) == hudis(table)
+    table.compact_logs(ratio=0)
+    slow = behind(table, lambda other: other.insert(pa.table({"id": [3], "s": [{"x": 3}]}, schema)))
+    assert slow.upsert(news, evolve=True).attempts == 2
+    assert scanned(table) == hudis(table)
 
 
 def test_an_evolving_write_with_an_earlier_instant_is_made_behind(table: Table) -> None:
