@@ -164,10 +164,11 @@ def _decimal(value: Any, kind: pa.DataType) -> Fitted | None:
     exactly = Context(prec=digits, rounding=ROUND_FLOOR, Emax=MAX_EMAX, Emin=MIN_EMIN)
     scaled = number.scaleb(kind.scale, exactly)
     greatest = Decimal(10**kind.precision - 1)
-    if scaled < -greatest:
+    least = greatest.copy_negate()  # a minus would round it to the digits of Python's context
+    if scaled < least:
         return Fitted(None, exact=False)
     whole = min(scaled, greatest).to_integral_value(ROUND_FLOOR)
-    if whole < -greatest:
+    if whole < least:
         return Fitted(None, exact=False)
     return Fitted(whole.scaleb(-kind.scale, exactly), exact=whole == scaled)
 

@@ -143,6 +143,24 @@ def test_decimals_of_any_exponent_are_compared() -> None:
             assert rows(column == huge) == rows(column < below) == [False] * 4
 
 
+def test_literals_just_beyond_all_decimals_of_many_digits_are_compared() -> None:
+    ends = [Decimal("-" + "9" * 28 + "." + "9" * 10), Decimal("9" * 28 + "." + "9" * 10)]
+    schema = pa.schema([("wide", pa.decimal128(38, 10))])
+    batch = pa.record_batch({"wide": pa.array([*ends, None], schema.field("wide").type)})
+    wide = col("wide")
+
+    def rows(one: Expression) -> list[bool]:
+        return [bool(one) for one in matches(bind(one, schema), batch).to_pylist()]
+
+    for below in (-(10**28), Decimal("-1E+28"), Decimal(f"{ends[0]}5")):
+        assert rows(wide > below) == rows(wide != below) == [True, True, False]
+        assert rows(wide < below) == rows(wide == below) == rows(wide.is_in([below])) == [False] * 3
+    for above in (10**28, Decimal("1E+28"), Decimal(f"{ends[1]}5")):
+        assert rows(wide < above) == rows(wide != above) == [True, True, False]
+        assert rows(wide > above) == rows(wide == above) == rows(wide.is_in([above])) == [False] * 3
+    assert rows(wide == ends[0]) == [True, False, False]
+
+
 @pytest.mark.parametrize(
     ("column", "literal"),
     [
