@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
+from metatable.data.align import refuse_wrong
 from metatable.storage.errors import UsageError
 
 __all__ = ["base64_decoded", "read"]
@@ -85,10 +86,23 @@ def _batches(reader: Any, schema: pa.Schema, file: str) -> Iterator[pa.RecordBat
                 base64_decoded(column, one, file, line) if column.type != one.type else column
                 for column, one in zip(batch.columns, schema, strict=True)
             ]
+            for column, one in zip(columns, schema, strict=True):
+                if pa.types.is_decimal(one.type):
+                    _refuse_wrong(column, one, file, line)
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
             line += batch.num_rows
     except (pa.ArrowException, OSError, EOFError) as error:
         raise _wrong(error, file, schema.names) from error
+
+
+def _refuse_wrong(column: pa.Array, field: pa.Field, file: str, line: int) -> None:
+    """Raise UsageError for what Arrow reads, but the column cannot hold. `line`: that of the first
+    row."""
+    try:
+        refuse_wrong(column, field.name)
+    except UsageError as error:
+        facts = {name: fact for name, fact in error.facts.items() if name != "row"}
+        raise UsageError(error.what, file=file, line=line + error.facts["row"], **facts) from error
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType:

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from metatable.cli.csv_rows import base64_decoded
+from metatable.data.align import refuse_wrong
 from metatable.storage.errors import UsageError
 
 __all__ = ["Asked", "read"]
@@ -134,9 +135,7 @@ class _Reader:
             column = pa.concat_arrays(found[field.name].chunks) if found.num_rows else None
             if column is None:
                 column = pa.array([], field.type)
-            if column.type != field.type:
-                column = self._cast(column, field)
-            columns.append(column)
+            columns.append(self._cast(column, field))
         made = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         if self.asked.same_fields:
             self._check_fields(block, made)
@@ -162,6 +161,16 @@ class _Reader:
         return b"\n".join(lines), told, row + 1
 
     def _cast(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        if column.type != field.type:
+            column = self._converted(column, field)
+        try:
+            refuse_wrong(column, field.name)
+        except UsageError as error:  # Arrow reads more than the column can hold
+            found = f"{error.what}: column={field.name!r} expected='{field.type}'"
+            raise UsageError(error.what, found=found) from error
+        return column
+
+    def _converted(self, column: pa.Array, field: pa.Field) -> pa.Array:
         if pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type):
             return base64_decoded(column, field, self.file)
         if pa.types.is_time(field.type):

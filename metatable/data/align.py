@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from metatable.storage.errors import UsageError
 
-__all__ = ["align", "is_list", "null_mask", "offsets_of", "widens"]
+__all__ = ["align", "is_list", "null_mask", "offsets_of", "refuse_wrong", "widens"]
 
 _UNITS = ("s", "ms", "us", "ns")
 
@@ -39,7 +39,7 @@ def align(data: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
     A missing nullable column becomes null. Raises UsageError, naming the column, for a missing
     required one, an extra one, one given twice, nulls where they are not allowed, a type that is
-    not safely widened to the table's, and text that is not UTF-8, which no reader would take.
+    not safely widened to the table's, and values that are none of their type (`refuse_wrong`).
     """
     known = {*schema.names}
     for name in data.schema.names:
@@ -47,8 +47,20 @@ def align(data: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             raise UsageError("column is not in the table", column=name, expected=schema.names)
         if len(data.schema.get_all_field_indices(name)) > 1:
             raise UsageError("column is given twice", column=name)
-    columns = [_readable(_column(data, field), field.name) for field in schema]
+    columns = [_column(data, field) for field in schema]
+    for column, field in zip(columns, schema, strict=True):
+        refuse_wrong(column, field.name)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def refuse_wrong(array: pa.Array, column: str) -> None:
+    """Raise UsageError, naming the row, for text that is not UTF-8, which no reader would take, and
+    for decimals of more digits than their type has, as Arrow's readers of texts make them: files
+    have no room for these, and would hold other numbers."""
+    if not any(_holds(array.type, is_kind) for is_kind, _ in _CHECKED) or _is_valid(array):
+        return
+    if not _rows_are_valid(array, 0, len(array)):
+        raise _wrong_value(array, column)
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -67,15 +79,7 @@ def _column(data: pa.RecordBatch, field: pa.Field) -> pa.Array:
     raise UsageError("column is missing", column=field.name, expected=str(field.type))
 
 
-def _readable(array: pa.Array, column: str) -> pa.Array:
-    if not _holds_text(array.type) or _is_valid(array):
-        return array
-    if not _rows_are_valid(array, 0, len(array)):
-        raise _not_text(array, column)
-    return array
-
-
-def _not_text(array: pa.Array, column: str) -> UsageError:
+def _wrong_value(array: pa.Array, column: str) -> UsageError:
     first, behind = 0, len(array)
     while behind - first > 1:  # the first row that is not valid lies in [first, behind)
         middle = (first + behind) // 2
@@ -83,7 +87,10 @@ def _not_text(array: pa.Array, column: str) -> UsageError:
             first = middle
         else:
             behind = middle
-    return UsageError("text is not UTF-8", column=column, row=first, expected="UTF-8, or binary")
+    what = ", or ".join(told for is_kind, told in _CHECKED if _holds(array.type, is_kind))
+    if _holds(array.type, pa.types.is_decimal):
+        return UsageError(what, column=column, row=first, expected=str(array.type))
+    return UsageError(what, column=column, row=first, expected="UTF-8, or binary")
 
 
 def _rows_are_valid(array: pa.Array, first: int, behind: int) -> bool:
@@ -99,10 +106,18 @@ def _is_valid(array: pa.Array) -> bool:
     return True
 
 
-def _holds_text(kind: pa.DataType) -> bool:
+def _holds(kind: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
+    """Whether it is of this kind, or something in it is."""
     if pa.types.is_nested(kind):
-        return any(_holds_text(kind.field(place).type) for place in range(kind.num_fields))
-    return cast(bool, pa.types.is_string(kind))
+        return any(_holds(kind.field(place).type, is_kind) for place in range(kind.num_fields))
+    return is_kind(kind)
+
+
+_CHECKED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_string, "text is not UTF-8"),
+    (pa.types.is_decimal, "decimal has more digits than its type"),
+)
+"""Kinds of which Arrow looks at the values, and what is wrong where it finds them so."""
 
 
 def _aligned(array: pa.Array, field: pa.Field, column: str) -> pa.Array:

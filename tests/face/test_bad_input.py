@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,24 @@ def test_text_that_is_not_utf8_is_refused_before_anything_is_written(
     for verb in ("insert", "upsert", *(["delete", "tag_locations"] if column == "id" else [])):
         with refused(table.uri, metatable.UsageError, "not UTF-8", column=column, row=1):
             getattr(table, verb)(given)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_decimals_of_more_digits_than_their_type_are_refused(table_uri: str, nested: bool) -> None:
+    narrow = pa.decimal128(5, 2)
+    wide = pa.array([Decimal("1.00"), Decimal("99999.00")], pa.decimal128(12, 2))
+    bad = pa.Array.from_buffers(narrow, 2, wide.buffers())
+    if nested:
+        bad = pa.ListArray.from_arrays([0, 1, 2], bad)
+    schema = pa.schema([("id", pa.int64()), ("price", bad.type)])
+    options = {"stats_columns": 1}  # bounds would show it
+    table = metatable.create(table_uri, schema, key="id", options=options, storage_options=FAST)
+    given = pa.table([[1, 2], bad], schema=table.schema)
+    what = "decimal has more digits than its type"
+    for verb in ("insert", "upsert", "merge"):
+        with refused(table.uri, metatable.UsageError, what, column="price", row=1):
+            getattr(table, verb)(given)
+    assert table.insert(given.slice(0, 1)).inserted == 1
 
 
 @pytest.mark.parametrize("scope", ["partition", "global"])
