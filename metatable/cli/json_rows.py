@@ -24,6 +24,7 @@ import pyarrow.json
 
 from metatable.cli.csv_rows import base64_decoded
 from metatable.data.align import refuse_wrong
+from metatable.query.where_text import exactly
 from metatable.storage.errors import UsageError
 
 __all__ = ["Asked", "read"]
@@ -181,8 +182,7 @@ class _Reader:
         """Arrow casts no text to a time."""
         try:
             texts = column.to_pylist()
-            found = [None if text is None else time.fromisoformat(text) for text in texts]
-            return pa.array(found, field.type)
+            return pa.array([None if text is None else _time(text) for text in texts], field.type)
         except ValueError as error:
             raise UsageError("not a time", column=field.name, found=str(error)) from error
 
@@ -269,6 +269,14 @@ def _read(block: bytes, schema: pa.Schema | None, others: str) -> pa.Table:
     parsing = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
     reading = pa.json.ReadOptions(block_size=max(len(block), 1))
     return pa.json.read_json(pa.BufferReader(block), reading, parsing)
+
+
+def _time(text: str) -> time:
+    """Raises ValueError, also for what the column would lose of it."""
+    found = time.fromisoformat(exactly(text))
+    if found.tzinfo is not None:
+        raise ValueError(f"{text!r} has a zone")
+    return found
 
 
 def _read_as(field: pa.Field) -> pa.Field:

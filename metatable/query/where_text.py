@@ -36,7 +36,7 @@ from metatable.query.expressions import (
 )
 from metatable.storage.errors import UsageError
 
-__all__ = ["parse_text"]
+__all__ = ["exactly", "parse_text"]
 
 _DEEPEST = 100
 """Brackets in brackets."""
@@ -230,8 +230,19 @@ def _fitting(text: str, kind: pa.DataType, column: str) -> Any:
     return text
 
 
+def exactly(text: str) -> str:
+    """The text of a time or a moment. Raises ValueError where Python, which has microseconds, would
+    cut it off without a word."""
+    if _FINER.search(text):
+        raise ValueError(f"{text!r} is finer than microseconds")
+    return text
+
+
+_FINER = re.compile(r"[.,]\d{6}\d*[1-9]")
+
+
 def _moment(text: str, kind: pa.DataType) -> datetime:
-    found = datetime.fromisoformat(text)
+    found = datetime.fromisoformat(exactly(text))
     return found.replace(tzinfo=UTC) if kind.tz is not None and found.tzinfo is None else found
 
 
@@ -239,7 +250,7 @@ _t = pa.types
 _READ: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str, pa.DataType], Any], str], ...] = (
     (_t.is_date, lambda text, _: date.fromisoformat(text), "'2026-01-31'"),
     (_t.is_timestamp, _moment, "'2026-01-31 13:45:00'"),
-    (_t.is_time, lambda text, _: time.fromisoformat(text), "'13:45:00'"),
+    (_t.is_time, lambda text, _: time.fromisoformat(exactly(text)), "'13:45:00'"),
     (_t.is_binary, lambda text, _: text.encode(), "a text"),
     (_t.is_fixed_size_binary, lambda text, _: text.encode(), "a text"),
 )

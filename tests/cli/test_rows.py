@@ -184,6 +184,8 @@ def test_standard_input_is_read(
             '{"id": "a"}\n{"id": "b", "price": 123456789}\n',
             'line=2 found="decimal has more',
         ),
+        ("a.jsonl", '{"id": "a"}\n{"id": "b", "noon": "12:30Z"}\n', "'12:30Z' has a zone"),
+        ("a.jsonl", '{"id": "a", "noon": "12:30:00.1234567"}\n', "finer than microseconds"),
         ("a.jsonl", '{"id": "a"}\n{"id": "b", "wat": 1}\n', "line=2 expected="),
         ("a.jsonl", '[{"id": "a"}]\n', "an object a line"),
         ("a.jsonl", '{"id": ' + "[" * 100_000 + "\n", "file='{}' line=1"),

@@ -83,6 +83,8 @@ def test_a_text_is_the_expression(text: str, expected: Expression) -> None:
         ("n in (1", "expected=')'"),
         ("(n = 1", "expected=')'"),
         ("day = 'yesterday'", "2026-01-31"),
+        ("at > '2026-01-31 13:45:00.0000001'", "2026-01-31 13:45:00"),
+        ("noon = '13:45:00.0000001'", "'13:45:00'"),
         ("n = 1; drop", "at=5"),
         ("n = 1abc", "not a condition"),
         ("n > 1e9999999999999999999", "an exponent of"),
