@@ -3,8 +3,8 @@
 Columns of the table are read in its types: dates, times and timestamps are texts in ISO's form
 (with a zone only where the column has one; without it UTC is meant there), decimals numbers or
 texts, floats numbers or one of `WORDS`, binaries base64. An absent field is a null; a merge, for
-which it is not, wants the fields of the first line in every line. Maps, and dates, times and
-binaries within lists and structs, need Parquet.
+which it is not, wants the fields of the first line in every line. Maps, and dates, times, binaries
+and `WORDS` within lists and structs, need Parquet.
 """
 
 from __future__ import annotations
