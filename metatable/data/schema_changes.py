@@ -19,6 +19,8 @@ the `hudi` wheel widens a float to a double by way of its decimal text, which ma
 0.10000000149011612. So files are written anew where a float becomes a double, too. In logs it
 widens no more than an integer, not even that where they lack a column, and else refuses the table.
 So file groups with logs are written anew where the type of a column changes, or what lies in it.
+Where a group has no base file, it takes no nested column from a log that lacks another one: such
+groups are written anew where a column is added beside nested ones.
 
 Key, partition and ordering columns keep their names, for these stand in the table's properties and
 in the paths of files. As the text of a key must stay the same, key and partition columns are
@@ -48,6 +50,7 @@ __all__ = [
     "RenameColumn",
     "WidenColumn",
     "bends_logs",
+    "bends_lone_logs",
     "changed",
     "holds_all",
     "needs_rewriting",
@@ -222,6 +225,16 @@ def bends_logs(before: TableSchema, after: TableSchema, options: Options) -> boo
         return False
     then = {one.id: one.type for one in before.columns}
     return any(then.get(one.id, one.type) != one.type for one in after.columns)
+
+
+def bends_lone_logs(before: TableSchema, after: TableSchema, options: Options) -> bool:
+    """Whether Hudi's readers could not take some column from logs of before that have no base
+    file."""
+    if not (options.hudi_readable and options.has_logs):
+        return False
+    then = {one.id for one in before.columns}
+    comes = any(one.id not in then for one in after.columns)
+    return comes and any(pa.types.is_nested(one.type) for one in before.columns)
 
 
 def holds_all(written: TableSchema, asked: TableSchema) -> bool:

@@ -7,7 +7,7 @@ told the new columns, and a rollback, a restore, a savepoint know it as any othe
 Where Hudi's readers would find the wrong column, or none, under a name (`needs_rewriting`), every
 file is written anew in the same commit, a file group at a time, as any copy-on-write is; rows keep
 their keys, their places and their commits. Where logs of before are all that they would not read
-(`bends_logs`), these file groups are.
+(`bent_logs.py`), these file groups are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from metatable.data.commit_metadata import WriteStat
@@ -26,7 +25,6 @@ from metatable.data.operations import ALTER
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema_changes import (
     ColumnChange,
-    bends_logs,
     changed,
     needs_rewriting,
     rewritten,
@@ -46,6 +44,7 @@ from metatable.results import WriteResult
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write.attempts import attempts
+from metatable.write.bent_logs import bent_slices
 from metatable.write.planning import rewriting
 from metatable.write.routes import SOURCE_COLUMN
 from metatable.write.written_files import Written, written_groups
@@ -118,11 +117,12 @@ def _published(
     requires: tuple[Requirement, ...] = (SchemaIsBase(), OptionsAreBase(), NoneLater(instant))
     written = Written((), (), engine.scratch(transaction.store), {})
     every = needs_rewriting(columns, base.options)
-    slices = base.slices() if every else _with_bent_logs(base, columns)
-    if every or len(slices):
+    slices = base.slices() if every else bent_slices(base, columns)
+    if slices is not None:
+        requires = (*requires, NoDataSince())
+    if slices is not None and (every or len(slices)):
         anew = base.with_columns(columns.encode())
         written = _rewritten(engine, transaction, anew, slices, instant)
-        requires = (*requires, NoDataSince())
     else:
         transaction.begin_files()
     columns = rewritten(columns) if every else columns
@@ -135,14 +135,6 @@ def _published(
     )
     version = written.published(transaction, snapshot, change, RowCounts(), note)
     return version, written.stats
-
-
-def _with_bent_logs(base: Snapshot, columns: TableSchema) -> Sequence[FileSlice]:
-    """Slices whose logs Hudi's readers could not read as these columns."""
-    if not bends_logs(base.table_schema, columns, base.options):
-        return ()
-    files = base.slices()
-    return files.take(np.flatnonzero(files.has_logs))
 
 
 def _rewritten(

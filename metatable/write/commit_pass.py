@@ -45,7 +45,7 @@ from metatable.data.operations import (
 )
 from metatable.data.row_counts import RowCounts
 from metatable.data.row_order import COLUMN_SAMPLES, RowOrder, sample_columns
-from metatable.data.schema_changes import bends_logs, needs_rewriting, with_new_columns
+from metatable.data.schema_changes import needs_rewriting, with_new_columns
 from metatable.data.schema_text import TableSchema
 from metatable.data.sort_texts import check_sortable
 from metatable.engine.protocol import TASK_COLUMN, Engine
@@ -75,6 +75,7 @@ from metatable.storage import clock
 from metatable.storage.errors import NotFoundError, StaleError, UsageError
 from metatable.storage.store import Store
 from metatable.write.attempts import attempts
+from metatable.write.bent_logs import bent_slices
 from metatable.write.few_rows import is_much, prepared_near
 from metatable.write.held_rows import held_rows
 from metatable.write.overwrite import (
@@ -182,11 +183,11 @@ class _Given:
                 "files hold another column of the name of a new one: alter(AddColumn(…)) first",
                 found=sorted({*made.arrow.names} - {*snapshot.schema.names}),
             )
-        bends = bends_logs(snapshot.table_schema, made, snapshot.options)
-        if bends and snapshot.slices().has_logs.any():
+        if bent_slices(snapshot, made):
             raise UsageError(
-                "logs lack a new field of a struct, and Hudi's readers take no such column from"
-                " them: alter(AddColumn(…)) first",
+                "logs lack a new field of a struct, or have no base file and lack a column beside"
+                " nested ones, and Hudi's readers take no such column from them:"
+                " alter(AddColumn(…)) first",
                 found=sorted({*made.ids()} - {*snapshot.table_schema.ids()}),
             )
         return made
@@ -377,7 +378,7 @@ class _Attempt:
         before = self.transaction.snapshot.table_schema
         if snapshot.table_schema != before:
             requires.append(NoneLater(self.transaction.instant))
-            if bends_logs(before, snapshot.table_schema, snapshot.options):
+            if bent_slices(self.transaction.snapshot, snapshot.table_schema) is not None:
                 requires.append(RowsUnchanged())  # there were no logs, and none may have come
             updates.append(SetSchema(snapshot.table_schema.encode()))
         return Change(self.operation, self.transaction.instant, (*requires,), (*updates,))

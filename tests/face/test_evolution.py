@@ -289,6 +289,26 @@ def test_logs_of_before_are_read_by_hudi_whatever_changes(
     assert table.verify().findings == ()
 
 
+@pytest.mark.parametrize("log_format", ["avro", "parquet"])
+def test_logs_without_a_base_file_get_one_where_a_column_comes_beside_nested_ones(
+    tmp_path: Path, log_format: str
+) -> None:
+    """Where such a log lacks any column Hudi's readers take no nested one from it."""
+    nested = {"s": pa.struct([("x", pa.int32())]), "l": pa.list_(pa.int32())}
+    schema = pa.schema({"id": pa.int64(), "city": pa.string(), **nested})
+    options = {"log_format": log_format, "new_groups": "log", "small_file_bytes": 0}
+    words: dict[str, Any] = {"key": "id", "table_type": "mor", "storage_options": FAST}
+    table = metatable.create(tmp_path / "table", schema, index="record", options=options, **words)
+    table.insert(pa.Table.from_pylist([{"id": 1, "s": {"x": 1}, "l": [2]}], schema))
+    news = pa.table({"id": [2], "city": ["a"], "tip": [7]})
+    with pytest.raises(UsageError, match=r"have no base file and lack a column.*tip"):
+        table.upsert(news, evolve=True)
+    assert table.alter(AddColumn("tip", pa.int64())).files == 1
+    table.upsert(news, evolve=True)  # a group that begins as a log of all columns
+    assert scanned(table) == hudis(table)
+    assert table.verify().findings == ()
+
+
 @pytest.mark.parametrize("name", ["format1-record-global", "format4-record-unfinished"])
 def test_files_of_before_there_were_ids_are_known_by_names(tmp_path: Path, name: str) -> None:
     unpack(name, tmp_path)
@@ -575,6 +595,21 @@ def test_a_log_of_an_earlier_instant_that_came_first_is_none_of_before(tmp_path:
     table.compact_logs(ratio=0)
     slow = behind(table, lambda other: other.insert(pa.table({"id": [3], "s": [{"x": 3}]}, schema)))
     assert slow.upsert(news, evolve=True).attempts == 2
+    assert scanned(table) == hudis(table)
+
+
+@pytest.mark.parametrize("change", [AddColumn("w", pa.int32()), WidenColumn("n", pa.int64())])
+def test_a_log_of_an_earlier_instant_that_came_first_is_written_anew_too(
+    tmp_path: Path, change: Any
+) -> None:
+    nested = {"l": pa.list_(pa.int32()), "n": pa.int32()}
+    schema = pa.schema({"id": pa.int64(), "city": pa.string(), **nested})
+    words: dict[str, Any] = {"key": "id", "table_type": "mor", "storage_options": FAST}
+    options = {"new_groups": "log"}
+    table = metatable.create(tmp_path / "table", schema, index="record", options=options, **words)
+    old = pa.Table.from_pylist([{"id": 1, "l": [2], "n": 3}], schema)
+    slow = behind(table, lambda other: other.insert(old))
+    assert slow.alter(change).attempts == 2
     assert scanned(table) == hudis(table)
 
 
