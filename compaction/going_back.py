@@ -4,6 +4,9 @@ version.
 scheduled since, waits   taken back: its plan leaves Hudi's timeline, with what was made of it
 scheduled since, done    undone, as a commit
 waits there and now      goes on waiting
+waits there and now,     taken back: files of it may be there, which whoever carried it out later
+begun with columns of    would take for its own. Where logs lie on them there is no way back
+since
 waits there, done since  stays done: its base files are there, with them and the entries that
                          its version added the older one begins. Logs of commits that stay
                          may lie on them: on Hudi's timeline it must be there. Where it left out
@@ -22,7 +25,7 @@ from metatable.compaction.resized import Resized
 from metatable.compaction.undoing import completion, undoing
 from metatable.data.schema_changes import holds_all
 from metatable.data.slices import DataFile, FileSlice
-from metatable.data.timeline import CLUSTERING
+from metatable.data.timeline import CLUSTERING, inflight_path
 from metatable.metadata.change import Update
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.known_commits import back_from
@@ -63,7 +66,8 @@ class LogCompactionsBack:
         since = [*back_from(store, newest, content.version)]
         _check_not_undone(since, content)
         done = [*_carried_out(since, newest)]
-        unfit = {one.instant for one in done if not _fits(store, one, content)}
+        begun = {*_begun_otherwise(snapshot, content)}
+        unfit = begun | {one.instant for one in done if not _fits(store, one, content)}
         kept = content.compactions.keys() - unfit
         stay = [one for one in done if one.instant in kept]
         undone = [one for one in done if one.instant not in kept]
@@ -80,7 +84,7 @@ class LogCompactionsBack:
         steps = (
             Step("unrequest", time, one.plan, one.checksum, one.action)
             for time, one in waits
-            if time not in content.compactions
+            if time not in content.compactions or time in begun
         )
         again = tuple(_Stays.of(store, one, content) for one in reversed(stay))
         first = min((one.version for one in undone), default=newest.version)
@@ -189,16 +193,34 @@ def _fits(store: Store, done: Manifest, content: Manifest) -> bool:
     made, before = Snapshot(store, done), Snapshot(store, content)
     if holds_all(made.table_schema, before.table_schema):
         return True
-    late = [log.path for one in waiting_slices(before, done.instant) for log in one.ahead]
+    _check_bare(before, done.instant)
+    return False
+
+
+def _begun_otherwise(snapshot: Snapshot, content: Manifest) -> Iterator[str]:
+    """Those that wait in the content, and now, and were begun when columns of the content may have
+    been gone. Raises UsageError where logs of the content lie on what they are to make."""
+    store, before = snapshot.store, Snapshot(snapshot.store, content)
+    waits = content.compactions.keys() & snapshot.manifest.compactions.keys()
+    if not waits or holds_all(snapshot.table_schema, before.table_schema):
+        return
+    for time in sorted(waits):
+        if store.size(inflight_path(time, content.compactions[time].action)) is not None:
+            _check_bare(before, time)
+            yield time
+
+
+def _check_bare(before: Snapshot, instant: str) -> None:
+    """Nothing lies on what this one is to make, which cannot be kept."""
+    late = [log.path for one in waiting_slices(before, instant) for log in one.ahead]
     if late:
         raise UsageError(
-            "something waits in that version, and was carried out when columns had been dropped or"
-            " widened: the table cannot go back to it",
-            version=content.version,
-            instant=done.instant,
+            "something waits in that version, and was carried out, or begun, when columns had been"
+            " dropped or widened: the table cannot go back to it",
+            version=before.version,
+            instant=instant,
             found=late[:5],
         )
-    return False
 
 
 def _check_not_undone(since: Sequence[Manifest], content: Manifest) -> None:

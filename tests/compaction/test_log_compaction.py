@@ -1059,6 +1059,38 @@ def test_there_is_no_way_back_where_logs_lie_on_what_lacks_a_column(table_uri: s
     assert sorted(tuple(one.values()) for one in found) == without_v
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_what_was_begun_with_other_columns_is_taken_back_on_the_way_back(
+    table_uri: str, begun: bool
+) -> None:
+    """Whoever carried it out later would take the files that it left for its own."""
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    table.alter(DropColumn("v"))
+    if begun:
+        with dying(table_uri, r"create .*/manifest/\d+\.json") as deadly:
+            serve(table, CompactLogs(plan), deadly)
+    table.rollback()
+    assert list(root(table).compactions) == ([] if begun else [plan])
+    assert not list(Path(table_uri).rglob(f"*_{plan}.parquet"))
+    check(table, model)
+    table.compact_logs(ratio=0)
+    check(table, model)
+
+
+def test_there_is_no_way_back_where_logs_lie_on_what_was_begun_without_a_column(
+    table_uri: str,
+) -> None:
+    table, _ = filled(table_uri)
+    plan = scheduled(table)
+    table.upsert(arrow(rows(4, 10, 5)))
+    table.alter(DropColumn("v"))
+    with dying(table_uri, r"create .*/manifest/\d+\.json") as deadly:
+        serve(table, CompactLogs(plan), deadly)
+    with pytest.raises(UsageError, match="or begun, when columns had been dropped"):
+        table.rollback()
+
+
 @pytest.mark.parametrize("change", [AddColumn("x", pa.string()), RenameColumn("v", "w")])
 def test_what_was_compacted_with_more_columns_stays_on_the_way_back(
     table_uri: str, change: Any

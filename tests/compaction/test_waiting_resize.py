@@ -39,7 +39,7 @@ from metatable.metadata.versions import load_newest
 from metatable.results import ServiceResult
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
-from tests.faults import Refused, once, watched
+from tests.faults import Refused, dying, once, watched
 from tests.index.rows import RINGS
 from tests.index.test_buckets import FAST, rows
 from tests.long import LONG, one_in
@@ -434,6 +434,20 @@ def test_a_resize_carried_out_without_a_column_is_undone_on_the_way_back(
     assert not root(table).compactions
     check(table, model)
     upsert(table, model, rows(20, 40, 6))
+    check(table, model)
+
+
+def test_a_resize_begun_without_a_column_is_taken_back_on_the_way_back(table_uri: str) -> None:
+    """Whoever carried it out later would take the files that it left for its own."""
+    table, model = filled(table_uri)
+    plan = scheduled(table, DUAL_WRITE)
+    table.alter(DropColumn("v"))
+    with dying(table_uri, r"create .*/manifest/\d+\.json") as deadly:
+        execute(deadly, LocalEngine(1), CarryOutResize(plan))
+    table.rollback()
+    assert not root(table).compactions
+    check(table, model)
+    serve(table, CarryOutResize(scheduled(table, DUAL_WRITE)))
     check(table, model)
 
 
