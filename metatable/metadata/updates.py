@@ -40,8 +40,11 @@ def _same_columns(content: Manifest, newest: Manifest) -> list[str]:
 
 
 def _taken_back(content: Manifest, newest: Manifest) -> str:
-    """The schema of an older version; ids that were given out since are not given again."""
+    """The schema of an older version; ids that were given out since are not given again. Where
+    something waits in it, files that were made of that since may stay: names of then are past."""
     schema, since = (TableSchema.decode(one.schema, one.path) for one in (content, newest))
+    if content.compactions:
+        schema = schema.after(since)
     return replace(schema, last_column_id=max(schema.last_column_id, since.last_column_id)).encode()
 
 

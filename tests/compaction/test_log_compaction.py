@@ -1106,6 +1106,25 @@ def test_what_was_compacted_with_more_columns_stays_on_the_way_back(
     assert scanned(table) == model.listed()
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_name_of_a_column_that_was_compacted_meanwhile_is_past_on_the_way_back(
+    table_uri: str, begun: bool
+) -> None:
+    """Hudi's readers would take the column that comes again under it from those files."""
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    table.alter(AddColumn("x", pa.string()))
+    with dying(table_uri, r"create .*/manifest/\d+\.json") as deadly:
+        serve(table, CompactLogs(plan), deadly)
+    if not begun:
+        serve(table, CompactLogs(plan))
+    table.rollback()
+    if begun:
+        serve(table, CompactLogs(plan))
+    table.alter(AddColumn("x", pa.struct([("a", pa.int64())])))
+    check(table, model)
+
+
 def test_going_back_to_where_one_waited_that_was_taken_back(table_uri: str) -> None:
     """Its instant is never published: it does not wait there either."""
     table, model = filled(table_uri)
