@@ -152,10 +152,10 @@ class WriteStat:
         """From a stat of any Hudi writer; numbers that it lacks are 0."""
         previous = stored.get("prevCommit")
         return cls(
-            partition_path,
-            str(stored.get("fileId") or ""),
-            str(stored.get("path") or ""),
-            None if previous in (None, _NEW_GROUP) else str(previous),
+            _text(partition_path),
+            _text(stored.get("fileId")),
+            _text(stored.get("path")),
+            None if previous in (None, _NEW_GROUP) else _text(previous),
             _number(stored, "numWrites"),
             _number(stored, "numInserts"),
             _number(stored, "numUpdateWrites"),
@@ -216,9 +216,11 @@ class CommitMetadata:
             )
             groups = stored.get("partitionToReplaceFileIds")
             replaced = (
-                None if groups is None else {name: tuple(ids) for name, ids in groups.items()}
+                None
+                if groups is None
+                else {_text(name): tuple(map(_text, _list(ids))) for name, ids in groups.items()}
             )
-            operation, extra = stored.get("operationType") or "", stored.get("extraMetadata") or {}
+            operation, extra = _text(stored.get("operationType")), stored.get("extraMetadata") or {}
             if not isinstance(extra, dict):
                 raise TypeError(f"extraMetadata is a {type(extra).__name__}")
         except _UNREADABLE as error:
@@ -229,4 +231,24 @@ class CommitMetadata:
 
 
 def _number(stored: Mapping[str, Any], key: str) -> int:
-    return int(stored.get(key) or 0)
+    found = int(stored.get(key) or 0)
+    if found.bit_length() > 63:
+        raise OverflowError(f"{key} is beyond 64 bits")
+    return found
+
+
+def _text(found: Any) -> str:
+    """A text, or "" where nothing is told. Raises TypeError, and ValueError for what no file can
+    be called."""
+    if not isinstance(found, str | None):
+        raise TypeError(f"a {type(found).__name__} in place of a text")
+    text = found or ""
+    if not text.isascii():
+        text.encode()  # refuses half a surrogate pair, which JSON can spell
+    return text
+
+
+def _list(found: Any) -> list[Any]:
+    if not isinstance(found, list):
+        raise TypeError(f"a {type(found).__name__} in place of a list")
+    return found
