@@ -217,7 +217,7 @@ def test_a_kill_at_any_call_leaves_the_old_or_the_new_version(name: str, tmp_pat
     _settled(dry, [new])
     limits = [0, *backend.kills()]
     assert len(limits) >= 2
-    limits = one_in(6, limits, list(CASES).index(name))
+    limits = one_in(8, limits, list(CASES).index(name))
     seen: set[tuple[str, ...]] = set()
     for limit in limits:
         uri = _copy(origin, tmp_path / "killed")
