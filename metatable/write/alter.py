@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -33,9 +33,9 @@ from metatable.data.schema_text import TableSchema
 from metatable.data.slices import FileSlice
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
-from metatable.metadata.change import Change, Race, Requirement
+from metatable.metadata.change import Change, Requirement
 from metatable.metadata.page_updates import AddFiles
-from metatable.metadata.requirements import NoneLater, OptionsAreBase, SchemaIsBase
+from metatable.metadata.requirements import NoneLater, OptionsAreBase, RowsUnchanged, SchemaIsBase
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.transaction import Transaction
 from metatable.metadata.updates import SetSchema
@@ -119,7 +119,7 @@ def _published(
     every = needs_rewriting(columns, base.options)
     slices = base.slices() if every else bent_slices(base, columns)
     if slices is not None:
-        requires = (*requires, NoDataSince())
+        requires = (*requires, RowsUnchanged())  # or there would be more to write anew
     if slices is not None and (every or len(slices)):
         anew = base.with_columns(columns.encode())
         written = _rewritten(engine, transaction, anew, slices, instant)
@@ -153,12 +153,3 @@ def _rewritten(
     spread = engine.exchange(rows, TASK_COLUMN, plan.tasks)
     index = create_index(snapshot.options)
     return written_groups(engine, transaction, snapshot, index, plan, spread)
-
-
-@dataclass(frozen=True, slots=True)
-class NoDataSince:
-    """Nobody has written a file that would have to be written anew, too."""
-
-    def check(self, race: Race) -> None:
-        if race.newest.data != race.base.data:
-            raise race.lost("another commit wrote files with the columns of before: retry")
