@@ -49,8 +49,7 @@ __all__ = [
     "MoveColumn",
     "RenameColumn",
     "WidenColumn",
-    "bends_logs",
-    "bends_lone_logs",
+    "back_behind",
     "changed",
     "holds_all",
     "needs_rewriting",
@@ -219,24 +218,6 @@ def needs_rewriting(schema: TableSchema, options: Options) -> bool:
     return options.hudi_readable and schema.by_id
 
 
-def bends_logs(before: TableSchema, after: TableSchema, options: Options) -> bool:
-    """Whether Hudi's readers could not take some column from logs of before."""
-    if not (options.hudi_readable and options.has_logs):
-        return False
-    then = {one.id: one.type for one in before.columns}
-    return any(then.get(one.id, one.type) != one.type for one in after.columns)
-
-
-def bends_lone_logs(before: TableSchema, after: TableSchema, options: Options) -> bool:
-    """Whether Hudi's readers could not take some column from logs of before that have no base
-    file."""
-    if not (options.hudi_readable and options.has_logs):
-        return False
-    then = {one.id for one in before.columns}
-    comes = any(one.id not in then for one in after.columns)
-    return comes and any(pa.types.is_nested(one.type) for one in before.columns)
-
-
 def holds_all(written: TableSchema, asked: TableSchema) -> bool:
     """Whether what is written with one schema has every column of the other, of its type."""
     there = {one.id: one for _, one in walk(written.columns)}
@@ -249,6 +230,19 @@ def holds_all(written: TableSchema, asked: TableSchema) -> bool:
 def rewritten(schema: TableSchema) -> TableSchema:
     """The schema when all files have been written with it: none holds anything of the past."""
     return replace(schema, past_names=(), past_stats=(), by_id=False)
+
+
+def back_behind(schema: TableSchema, since: TableSchema) -> TableSchema:
+    """The schema of an older version, gone back to, where files written with this one may stay."""
+    paths, known = schema.ids(), {one.first_name for one in schema.columns}
+    flat = [one.first_name for one in since.columns if not pa.types.is_nested(one.type)]
+    names = [one for one in (*since.past_names, *since.ids()) if one not in paths]
+    stats = [one for one in (*since.past_stats, *flat) if one not in known]
+    return replace(
+        schema,
+        past_names=_with_names(schema.past_names, *names),
+        past_stats=_with_names(schema.past_stats, *stats),
+    )
 
 
 def with_new_columns(schema: TableSchema, given: pa.Schema, options: Options) -> TableSchema:

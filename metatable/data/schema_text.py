@@ -166,18 +166,6 @@ class TableSchema:
         pre-order."""
         return {path: column.id for path, column in walk(self.columns)}
 
-    def after(self, since: TableSchema) -> TableSchema:
-        """This one, where files may have been written with another one since."""
-        paths, known = self.ids(), {one.first_name for one in self.columns}
-        flat = [one.first_name for one in since.columns if not pa.types.is_nested(one.type)]
-        names = [one for one in (*since.past_names, *since.ids()) if one not in paths]
-        stats = [one for one in (*since.past_stats, *flat) if one not in known]
-        return replace(
-            self,
-            past_names=tuple(dict.fromkeys((*self.past_names, *names))),
-            past_stats=tuple(dict.fromkeys((*self.past_stats, *stats))),
-        )
-
     def encode(self) -> str:
         fields = [_body(column) for column in self.columns]
         own = {"fields": fields, "last_column_id": self.last_column_id}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from metatable.data.options import Options
+from metatable.data.schema_changes import back_behind
 from metatable.data.schema_text import TableSchema
 from metatable.metadata.change import Draft
 from metatable.metadata.manifest import Manifest
@@ -44,7 +45,7 @@ def _taken_back(content: Manifest, newest: Manifest) -> str:
     something waits in it, files that were made of that since may stay: names of then are past."""
     schema, since = (TableSchema.decode(one.schema, one.path) for one in (content, newest))
     if content.compactions:
-        schema = schema.after(since)
+        schema = back_behind(schema, since)
     return replace(schema, last_column_id=max(schema.last_column_id, since.last_column_id)).encode()
 
 

@@ -1,17 +1,16 @@
 """Bent logs: what a change of columns makes of logs of before, for Hudi's readers.
 
-They take a column from logs as it is now, or refuse the table: so where a type changes
-(`bends_logs`) all file groups with logs are bent, and where a column comes beside nested ones
-(`bends_lone_logs`) those whose logs have no base file. Whoever changes columns writes these groups
-anew, or gives up.
+They take a column from logs as it is now, or refuse the table: so where a type changes all file
+groups with logs are bent, and where a column comes beside nested ones those whose logs have no base
+file. Whoever changes columns writes these groups anew, or gives up.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from metatable.data.file_system_view import FileSystemView
-from metatable.data.schema_changes import bends_logs, bends_lone_logs
 from metatable.data.schema_text import TableSchema
 from metatable.metadata.snapshot import Snapshot
 
@@ -22,11 +21,25 @@ def bent_slices(base: Snapshot, columns: TableSchema) -> FileSystemView | None:
     """Slices of which Hudi's readers could not read the logs as these columns; None where whatever
     comes meanwhile could not be such a one either."""
     before, options = base.table_schema, base.options
-    if bends_logs(before, columns, options):
+    if not (options.hudi_readable and options.has_logs):
+        return None
+    if _retypes(before, columns):
         files = base.slices()
         return files.take(np.flatnonzero(files.has_logs))
-    if bends_lone_logs(before, columns, options):
+    if _adds_beside_nested(before, columns):
         files = base.slices()
         if options.opens_by_logs or files.alone.any():
             return files.take(np.flatnonzero(files.alone))
     return None
+
+
+def _retypes(before: TableSchema, after: TableSchema) -> bool:
+    """Whether a column that stays has another type, or what lies in it has."""
+    then = {one.id: one.type for one in before.columns}
+    return any(then.get(one.id, one.type) != one.type for one in after.columns)
+
+
+def _adds_beside_nested(before: TableSchema, after: TableSchema) -> bool:
+    then = {one.id for one in before.columns}
+    comes = any(one.id not in then for one in after.columns)
+    return comes and any(pa.types.is_nested(one.type) for one in before.columns)
