@@ -28,6 +28,9 @@ Ends = tuple[Any, Any]
 Read = Callable[[str, int], pa.ChunkedArray]
 """A column of a row group."""
 
+_NOT_TOLD = ValueError, TypeError, OverflowError, pa.ArrowException
+"""Raised for a bound that is no value of its column, or cut within a character."""
+
 
 def of_footer(
     footer: pq.FileMetaData,
@@ -83,7 +86,7 @@ def _ends_and_nulls(
 ) -> tuple[Any, Any, int] | None:
     """(minimum, maximum, nulls) over all row groups, by their numbers; None where one of them tells
     too little, and it is not to be read."""
-    nulls, ends = 0, list[Ends]()
+    nulls, ends, raws = 0, list[Ends](), list[Ends]()
     for number, chunk in chunks.items():
         one = chunk.statistics
         if one is None or not one.has_null_count:
@@ -97,15 +100,22 @@ def _ends_and_nulls(
             ends.append(tuple(pc.min_max(read(field.name, number)).as_py().values()))
             continue
         try:
-            ends.append((_value(one.min_raw, field.type), _value(one.max_raw, field.type)))
-        except (ValueError, TypeError, OverflowError, pa.ArrowException):  # cut in a character
+            raws.append((one.min_raw, one.max_raw))
+        except _NOT_TOLD:
+            return None
+    if raws:  # ordered as they are stored: one of a column is made a value, not one a row group
+        try:
+            ends.append(tuple(_value(one, field.type) for one in _widest(raws)))
+        except _NOT_TOLD:
             return None
     if not ends:
         return None, None, nulls
-    minimum, maximum = min(least for least, _ in ends), max(most for _, most in ends)
-    if minimum > maximum:
-        return None
-    return minimum, maximum, nulls
+    minimum, maximum = _widest(ends)
+    return (minimum, maximum, nulls) if minimum <= maximum else None
+
+
+def _widest(ends: list[Ends]) -> Ends:
+    return min(least for least, _ in ends), max(most for _, most in ends)
 
 
 def _value(raw: Any, kind: pa.DataType) -> Any:
