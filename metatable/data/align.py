@@ -54,9 +54,10 @@ def align(data: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def refuse_wrong(array: pa.Array, column: str) -> None:
-    """Raise UsageError, naming the row, for text that is not UTF-8, which no reader would take, and
-    for decimals of more digits than their type has, as Arrow's readers of texts make them: files
-    have no room for these, and would hold other numbers."""
+    """Raise UsageError, naming the row, for text that is not UTF-8, which no reader would take, for
+    decimals of more digits than their type has, as Arrow's readers of texts make them: files
+    have no room for these, and would hold other numbers; and for moments that microseconds do not
+    reach: Spark has no others, and a column of milliseconds may be widened."""
     if not any(_holds(array.type, is_kind) for is_kind, _ in _CHECKED) or _is_valid(array):
         return
     if not _rows_are_valid(array, 0, len(array)):
@@ -88,9 +89,9 @@ def _wrong_value(array: pa.Array, column: str) -> UsageError:
         else:
             behind = middle
     what = ", or ".join(told for is_kind, told in _CHECKED if _holds(array.type, is_kind))
-    if _holds(array.type, pa.types.is_decimal):
-        return UsageError(what, column=column, row=first, expected=str(array.type))
-    return UsageError(what, column=column, row=first, expected="UTF-8, or binary")
+    is_text = not any(_holds(array.type, is_kind) for is_kind, _ in _CHECKED[1:])
+    expected = "UTF-8, or binary" if is_text else str(array.type)
+    return UsageError(what, column=column, row=first, expected=expected)
 
 
 def _rows_are_valid(array: pa.Array, first: int, behind: int) -> bool:
@@ -103,7 +104,29 @@ def _is_valid(array: pa.Array) -> bool:
         array.validate(full=True)
     except pa.ArrowInvalid:
         return False
+    return not _holds(array.type, _is_coarse) or _reach(array)
+
+
+def _reach(array: pa.Array) -> bool:
+    """Whether microseconds reach its moments of milliseconds, wherever they are."""
+    if pa.types.is_map(array.type):
+        array = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+    if pa.types.is_nested(array.type):
+        inner = array.flatten()  # without what is below nulls
+        return all(map(_reach, inner if isinstance(inner, list) else [inner]))
+    return not _is_coarse(array.type) or _can_be(array, pa.timestamp("us", array.type.tz))
+
+
+def _can_be(array: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        array.cast(kind)
+    except pa.ArrowInvalid:
+        return False
     return True
+
+
+def _is_coarse(kind: pa.DataType) -> bool:
+    return cast(bool, pa.types.is_timestamp(kind) and kind.unit == "ms")
 
 
 def _holds(kind: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
@@ -116,8 +139,9 @@ def _holds(kind: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
 _CHECKED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_string, "text is not UTF-8"),
     (pa.types.is_decimal, "decimal has more digits than its type"),
+    (_is_coarse, "moment is beyond what microseconds reach"),
 )
-"""Kinds of which Arrow looks at the values, and what is wrong where it finds them so."""
+"""Kinds of which values are looked at, and what is wrong where they are found so."""
 
 
 def _aligned(array: pa.Array, field: pa.Field, column: str) -> pa.Array:

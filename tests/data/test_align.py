@@ -260,3 +260,39 @@ def test_text_that_is_not_utf8_is_refused_with_its_column_and_row() -> None:
     field = pa.field("a", pa.list_(pa.field("element", pa.string())))
     with pytest.raises(UsageError, match="not UTF-8: column='a' row=1"):
         align(pa.RecordBatch.from_arrays([nested], ["a"]), pa.schema([field]))
+
+
+def _made(kind: pa.DataType, units: str) -> pa.Array:
+    """Moments of this kind of column: what is far, what is near, and null."""
+    far = {"s": 1 << 60, "n": 1, "-": None}
+    one = {
+        "list": lambda value: [0, value],
+        "struct": lambda value: {"at": value},
+        "map": lambda value: [("x", value)],
+    }
+    form = next((one[name] for name in one if str(kind).startswith(name)), lambda value: value)
+    return pa.array([form(far[unit]) for unit in units], kind)
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("form", ["plain", "list", "struct", "map"])
+def test_moments_that_microseconds_do_not_reach_are_refused(form: str, zone: str | None) -> None:
+    at = pa.timestamp("ms", zone)
+    kinds = {
+        "plain": at,
+        "list": pa.list_(pa.field("element", at)),
+        "struct": pa.struct([("at", at)]),
+        "map": pa.map_(pa.string(), at),
+    }
+    rows = pa.RecordBatch.from_arrays([_made(kinds[form], "nn-snsn")], ["a"])
+    for given_rows, row in ((rows, 3), (rows.slice(2), 1), (rows.slice(4), 1)):
+        with pytest.raises(UsageError, match=f"microseconds reach: column='a' row={row}"):
+            align(given_rows, rows.schema)
+    assert align(rows.slice(0, 3), rows.schema) == rows.slice(0, 3)
+
+
+def test_what_lies_below_a_null_may_be_any_moment() -> None:
+    raw = pa.array([1 << 60, 5], pa.int64()).view(pa.timestamp("ms"))
+    inner = pa.StructArray.from_arrays([raw], ["at"], mask=pa.array([True, False]))
+    rows = pa.RecordBatch.from_arrays([inner], ["a"])
+    assert align(rows, rows.schema).to_pylist()[0] == {"a": None}
