@@ -12,7 +12,7 @@ below where tombstones would go (a rollback can bring such files back), it is no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -23,6 +23,7 @@ from metatable.metadata.page_updates import Swap
 from metatable.metadata.pages import HFileRef, Part
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.stored import NAMES
 from metatable.storage.errors import CorruptError, StaleError
 
 __all__ = ["CompactionPlan", "CompactionTask", "Merge", "merges_of"]
@@ -92,32 +93,35 @@ def merges_of(
     for (name, _, hi), (following, lo, _) in pairwise(spans):
         if name == following and lo < hi:
             raise _damaged(path, name, "places apart", f"{lo} twice")
-    return tuple(_merge(task, _partition(task, named, path), snapshot, path) for task in plan.tasks)
+    for task in plan.tasks:
+        _refuse_nonsense(task, {*NAMES, *named}, path)
+    return tuple(_merge(task, named.get(task.partition), snapshot, path) for task in plan.tasks)
 
 
-def _partition(
-    task: CompactionTask, named: Mapping[str, MetadataPartition], path: str
-) -> MetadataPartition:
-    """The partition of a task that makes sense there. Raises CorruptError."""
-    partition = named.get(task.partition)
-    if partition is None:
-        raise _damaged(path, task.partition, list(named), task.partition)
-    if task.space != partition.space or not 0 <= task.lo < task.hi <= task.space:
-        expected = f"places of 0 to {partition.space}"
-        raise _damaged(path, task.partition, expected, f"{task.lo} to {task.hi} of {task.space}")
+def _refuse_nonsense(task: CompactionTask, names: Set[str], path: str) -> None:
+    """Raise CorruptError for what is right on no version. `names`: of all partitions there are."""
+    if task.partition not in names:
+        raise _damaged(path, task.partition, sorted(names), task.partition)
+    if not 0 <= task.lo < task.hi <= task.space:
+        expected, found = f"places of 0 to {task.space}", f"{task.lo} to {task.hi}"
+        raise _damaged(path, task.partition, expected, found)
     if not task.inputs:
         raise _damaged(path, task.partition, "inputs", "none")
-    return partition
 
 
 def _merge(
-    task: CompactionTask, partition: MetadataPartition, snapshot: Snapshot, path: str
+    task: CompactionTask, partition: MetadataPartition | None, snapshot: Snapshot, path: str
 ) -> Merge:
-    """A task on this version. Raises StaleError where it is not right on it."""
+    """A task on this version; the partition is None, or cut otherwise, where the table has another
+    index since. Raises StaleError where it is not right on it."""
+    told = {"path": path, "partition": task.partition, "version": snapshot.version}
+    if partition is None or partition.space != task.space:
+        found = f"one of {partition.space}" if partition else "none"
+        expected = f"a partition of {task.space} places"
+        raise StaleError(_OUT_OF_DATE, **told, expected=expected, found=found)
     held = [ref for ref in snapshot.placed(partition) if ref.covers(task.lo, task.hi)]
     inputs = set(task.inputs)
     chosen = [at for at, ref in enumerate(held) if Part.of(ref, task.lo, task.hi) in inputs]
-    told = {"path": path, "partition": task.partition, "version": snapshot.version}
     if len(chosen) < len(inputs):
         expected = f"{len(inputs)} index files"
         raise StaleError(_OUT_OF_DATE, **told, expected=expected, found=len(chosen))

@@ -5,11 +5,23 @@ from __future__ import annotations
 from typing import Protocol
 
 from metatable.data.options import Options
+from metatable.metadata.bloom_filter import BloomFilterPartition
 from metatable.metadata.column_stats import ColumnStatsPartition
 from metatable.metadata.files import FilesPartition
+from metatable.metadata.outside import OutsidePartition
 from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.record_index import RecordIndexPartition
+from metatable.metadata.rings import RingsPartition
 
-__all__ = ["partitions_of"]
+__all__ = ["NAMES", "partitions_of"]
+
+_EVERY: tuple[type[MetadataPartition], ...] = (
+    *(FilesPartition, ColumnStatsPartition, BloomFilterPartition, RecordIndexPartition),
+    *(OutsidePartition, RingsPartition),
+)
+
+NAMES = tuple(one.name for one in _EVERY)
+"""Of those that the indexes here keep; an index of somebody else may keep one of its own."""
 
 
 class _HasPartitions(Protocol):

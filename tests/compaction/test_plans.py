@@ -136,6 +136,26 @@ def test_a_plan_whose_inputs_were_taken_is_refused_and_changes_nothing(
     assert [one.kind for one in table.verify().findings] == ["plan"]
 
 
+@pytest.mark.parametrize(
+    ("index", "options"),
+    [("metadata_bloom", {}), ("record", {"buckets": {"record_index": 5}})],
+    ids=["another index", "other buckets"],
+)
+def test_a_plan_for_another_index_is_out_of_date(
+    table: Table, index: str, options: dict[str, Any]
+) -> None:
+    name = scheduled(table, major=True)
+    version = metatable.adopt(table.uri, index=index, options=options, storage_options=FAST).version
+    with pytest.raises(StaleError, match="schedule it again") as told:
+        table.compact(plan=name)
+    assert told.value.facts["partition"] == "record_index"
+    assert told.value.facts["path"] == f"{PLANS}/{name}.json"
+    assert metatable.open(table.uri, FAST).version == version
+    assert [one.kind for one in table.verify().findings] == ["plan"]
+    table.repair(dry_run=False)
+    assert (plans(table), table.verify().findings) == ([], ())
+
+
 def test_a_plan_is_carried_out_once(table: Table) -> None:
     name = scheduled(table)
     done = table.compact(plan=name)
@@ -225,7 +245,7 @@ HOSTILE: dict[str, Change] = {
     "a task that is none": lambda body: body["work"].update(tasks=["all"]),
     "a task twice": lambda body: body["work"]["tasks"].append(body["work"]["tasks"][-1]),
     "an unknown partition": task(lambda one: one.update(partition="../pages")),
-    "another space": task(lambda one: one.update(space=8)),
+    "a narrower space": task(lambda one: one.update(space=8)),
     "places below": task(lambda one: one.update(lo=-1)),
     "places beyond": task(lambda one: one.update(hi=one["space"] + 1)),
     "no places": task(lambda one: one.update(lo=5, hi=5)),
