@@ -2,7 +2,7 @@
 
     ours                              Hadoop's
     /folder                           file:///folder
-    s3://bucket/…                     s3a://bucket/…, if it does not know s3 (as EMR's does)
+    s3://bucket/a%20b                 s3a://bucket/a b, if it does not know s3 (as EMR's does)
     gs://bucket/…                     the same
     az://container/…, abfs://…, …     abfss://container@account.dfs.core.windows.net/…
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from metatable.spark.demands import is_connect
 from metatable.storage.errors import UsageError
@@ -48,7 +48,7 @@ def root_for(session: Any, store: Store) -> str:
     known = _known(session, schemes)
     if known is None:
         raise _unknown(session, store, schemes[-1])
-    rest = store.uri.partition("://")[2]
+    rest = unquote(store.uri.partition("://")[2])  # Hadoop takes a %20 for these three characters
     return f"{known}://{_with_account(store, rest) if scheme in _AZURE else rest}"
 
 

@@ -323,7 +323,9 @@ def hadoop(spark: Any) -> Iterator[Any]:
 
 def test_addresses_are_those_that_the_session_s_hadoop_knows(spark: Any, hadoop: Any) -> None:
     hadoop("s3a", "gs", "abfss")
-    assert addresses.root_for(spark, Store("s3://bucket/a b")) == "s3a://bucket/a b"
+    for given in ("s3://bucket/a b", "s3://bucket/a%20b"):  # one folder, for the store
+        assert addresses.root_for(spark, Store(given)) == "s3a://bucket/a b"
+    assert addresses.root_for(spark, Store("s3://bucket/a%2520b")) == "s3a://bucket/a%20b"
     assert addresses.root_for(spark, Store("gs://bucket/t")) == "gs://bucket/t"
     expected = "abfss://box@me.dfs.core.windows.net/t/u"
     for name in ("account_name", "AZURE_ACCOUNT_NAME", "azure_storage_account_name"):
