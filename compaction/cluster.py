@@ -47,7 +47,7 @@ from metatable.data.samples import FILE_TEXTS, Sample, every
 from metatable.data.schema import with_meta_columns
 from metatable.data.slices import DataFile, FileSlice, marker_path, new_file_id
 from metatable.data.slices_ahead import slices_ahead
-from metatable.data.taking import grouped, rows_of, taker, whole
+from metatable.data.taking import grouped, piece_rows, taker, whole
 from metatable.engine.jobs import run_rows
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
@@ -296,6 +296,6 @@ def _write(
 
 def _pieces(rows: pa.Table, order: RowOrder) -> Iterator[pa.Table]:
     places, take = sort_order(order.texts(rows)), taker(rows)
-    step = rows_of(rows, PIECE_BYTES)
+    step = piece_rows(rows, PIECE_BYTES)
     for start in range(0, len(places), step):
         yield take(pa.array(places[start : start + step]))

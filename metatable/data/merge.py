@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from metatable.data.row_counts import RowCounts
 from metatable.data.schema import KEY_COLUMN
-from metatable.data.taking import rows_of, taken, whole
+from metatable.data.taking import piece_rows, taken, whole
 from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.key_places import KeyPlaces
@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 PIECE_BYTES = 16 << 20
-"""Stored rows that are merged at once: what takes their places is held beside them, and what
-comes of both."""
+"""Stored rows that are merged at once, of many columns up to twice that: what takes their places is
+held beside them, and what comes of both."""
 
 RUN_ROWS = 512
 """Rows that are taken one by one in the time that it takes to copy a run of them."""
@@ -127,7 +127,7 @@ class Merge:
 
 def _cut(base: Iterable[pa.Table]) -> Iterator[pa.Table]:
     for piece in base:
-        step = rows_of(piece, PIECE_BYTES)
+        step = piece_rows(piece, PIECE_BYTES)
         for start in range(0, max(piece.num_rows, 1), step):
             yield piece.slice(start, step)
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from metatable.storage.arrays import Int64s, UInt16s
 
-__all__ = ["grouped", "joined", "rows_of", "taken", "taker", "whole"]
+__all__ = ["grouped", "joined", "piece_rows", "rows_of", "taken", "taker", "whole"]
 
 JOINED_BYTES = 64 << 20
 """Up to this size a table is taken from in one piece. A larger one is taken from chunk by chunk: it
@@ -25,6 +25,10 @@ is not held twice."""
 
 MOST_CODES = 1 << 16
 """Groups that are told apart by two bytes per row."""
+
+COLUMN_BYTES = 32 << 10
+"""Values of a column that are worth a chunk: to read what a footer tells of one takes as long as
+some thousands of them."""
 
 MOST_BYTES = 1 << 30
 """What is taken at once at most: none of its columns can pass 2 GiB."""
@@ -77,6 +81,13 @@ def _by_steps(table: pa.Table, step: int, rows: pa.Array) -> pa.Table:
 def rows_of(table: pa.Table, size_bytes: int) -> int:
     """How many of its rows are so many bytes, at least one."""
     return max(1, int(size_bytes * table.num_rows / max(table.nbytes, 1)))
+
+
+def piece_rows(table: pa.Table, size_bytes: int) -> int:
+    """How many of its rows pass to a file at once, and are a row group there: so many bytes, or up
+    to twice that where it has so many columns that their chunks were small."""
+    wide = COLUMN_BYTES * table.num_columns
+    return rows_of(table, min(max(size_bytes, wide), 2 * size_bytes))
 
 
 def _gathered(

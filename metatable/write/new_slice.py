@@ -30,7 +30,7 @@ from metatable.data.schema import with_meta_columns
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import DataFile, FileSlice
 from metatable.data.statistics import ColumnStats
-from metatable.data.taking import rows_of, taken, taker
+from metatable.data.taking import piece_rows, taken, taker
 from metatable.metadata.view import TableView, read_columns
 from metatable.metadata.written import PassingRows, stats_columns
 from metatable.storage.arrays import Int64s
@@ -46,7 +46,7 @@ LARGE_ROWS_BYTES = 48 << 20
 """So are rows that are more than this in memory."""
 
 PIECE_BYTES = 16 << 20
-"""Rows of a task that pass to a file at once."""
+"""Rows of a task that pass to a file at once; of many columns up to twice that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Entering:
     @property
     def step(self) -> int:
         """How many of them make a piece."""
-        return rows_of(self.columns, PIECE_BYTES)
+        return piece_rows(self.columns, PIECE_BYTES)
 
     def in_order(self) -> Entering:
         """The same in the order of their keys, or of what they are in order by."""

@@ -97,3 +97,12 @@ def test_a_large_table_of_one_chunk_is_taken_from_by_steps(monkeypatch: pytest.M
     found = taking.taken(table, rows)
     assert found["n"].to_pylist() == rows.to_pylist()
     assert max(len(chunk) for chunk in found["n"].chunks) == 3
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(1, 512), (16, 32), (32, 16), (48, 16), (64, 16)])
+def test_of_many_columns_a_piece_is_twice_as_large(
+    monkeypatch: pytest.MonkeyPatch, columns: int, rows: int
+) -> None:
+    monkeypatch.setattr(taking, "COLUMN_BYTES", 128)
+    table = pa.table({str(number): pa.array(range(2_000)) for number in range(columns)})
+    assert taking.piece_rows(table, 4_096) == rows
