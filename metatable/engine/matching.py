@@ -123,6 +123,8 @@ def _hash(column: pa.Array) -> UInt64s:
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         whole = pa.int32() if kind.bit_width == 32 else pa.int64()
         return _hash(column.view(whole))
+    if pa.types.is_dictionary(kind):
+        return _hash(column.dictionary_decode())
     if not (_is_text(kind) or pa.types.is_fixed_size_binary(kind)):
         column = column.cast(pa.string())
     present = column.drop_null() if column.null_count else column
@@ -176,4 +178,4 @@ def _leaves(column: pa.Array) -> list[pa.Array]:
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)

@@ -94,6 +94,27 @@ def test_keys_of_every_type_are_told_apart(kind: pa.DataType, values: list[Any])
     assert join(left, right, ["k"])["w"].to_pylist() == [None, 2, 1, None]
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.binary(), [b"\xff", b"a"]),
+        (pa.decimal128(9, 3), [Decimal("1.000"), Decimal("-1.000")]),
+        (pa.date32(), [date(2024, 1, 1), date(1969, 12, 31)]),
+    ],
+    ids=str,
+)
+def test_keys_of_a_dictionary_are_its_values_also_where_nothing_is_to_match(
+    kind: pa.DataType, values: list[Any]
+) -> None:
+    first, second = values
+    left = pa.table({"k": pa.array([second, None, first, second], kind).dictionary_encode()})
+    right = pa.table({"k": pa.array([first, None], kind).dictionary_encode(), "w": [1, 2]})
+    assert join(left, right, ["k"])["w"].to_pylist() == [None, 2, 1, None]
+    assert join(left, right.schema.empty_table(), ["k"])["w"].to_pylist() == [None] * 4
+    none = pa.Table.from_batches([], right.schema)
+    assert join(left, none, ["k"])["w"].to_pylist() == [None] * 4
+
+
 def test_nothing_matches_nothing() -> None:
     left = pa.table({"k": ["a", None]})
     right = pa.table({"k": pa.array([], pa.string()), "w": pa.array([], pa.int64())})
