@@ -94,7 +94,8 @@ class Matches:
     def _equal(self, keys: Sequence[pa.Array], rows: Int64s, matches: Int64s) -> Any:
         equal = np.ones(len(rows), dtype=bool)
         for ours, theirs in zip(keys, self._keys, strict=True):
-            left, right = ours.take(pa.array(rows)), theirs.take(pa.array(matches))
+            left = _bare(ours).take(pa.array(rows))
+            right = _bare(theirs).take(pa.array(matches))
             same = pc.fill_null(pc.equal(left, right), False)
             if left.null_count and right.null_count:
                 same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
@@ -117,6 +118,7 @@ def _hashes(keys: Sequence[pa.Array], count: int) -> UInt64s:
 
 
 def _hash(column: pa.Array) -> UInt64s:
+    column = _bare(column)
     kind = column.type
     if pa.types.is_integer(kind):
         return _mix(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), column)
@@ -171,10 +173,16 @@ def _distinct(table: pa.Table) -> pa.Table:
 
 def _leaves(column: pa.Array) -> list[pa.Array]:
     """Flat columns that are equal exactly where `column` is."""
+    column = _bare(column)
     if not pa.types.is_struct(column.type):
         return [column]
     below = [leaf for child in column.flatten() for leaf in _leaves(child)]
     return [column.is_null(), *below]
+
+
+def _bare(column: pa.Array) -> pa.Array:
+    """What Arrow can compare: the storage of an extension's values."""
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

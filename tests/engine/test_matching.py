@@ -115,6 +115,17 @@ def test_keys_of_a_dictionary_are_its_values_also_where_nothing_is_to_match(
     assert join(left, none, ["k"])["w"].to_pylist() == [None] * 4
 
 
+def test_keys_of_an_extension_are_its_storage() -> None:
+    first, second = (pa.scalar(bytes(range(n, n + 16)), pa.binary(16)) for n in (0, 200))
+
+    def keys(values: list[pa.Scalar]) -> pa.Array:
+        return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16)))
+
+    left = pa.table({"k": keys([second, first, pa.scalar(None, pa.binary(16)), second])})
+    right = pa.table({"k": keys([first, second, first]), "w": [1, 2, 1]})
+    assert join(left, right, ["k"])["w"].to_pylist() == [2, 1, None, 2]
+
+
 def test_nothing_matches_nothing() -> None:
     left = pa.table({"k": ["a", None]})
     right = pa.table({"k": pa.array([], pa.string()), "w": pa.array([], pa.int64())})
