@@ -91,8 +91,8 @@ def _one_batch(data: Any) -> pa.Table:
 
 
 def viewless(schema: pa.Schema) -> pa.Schema:
-    """`schema` without metadata and without what Arrow lacks kernels for: views, and dictionaries
-    whose numbers have no room for the values of several that are put together."""
+    """`schema` without metadata and without what Arrow lacks kernels for: views, runs, and
+    dictionaries whose numbers have no room for the values of several that are put together."""
     return pa.schema([_viewless(field) for field in schema])
 
 
@@ -115,7 +115,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if t.is_dictionary(kind):
         index = kind.index_type if kind.index_type.bit_width >= LEAST_INDEX_BITS else pa.int32()
         return pa.dictionary(index, _plain(kind.value_type), kind.ordered)
-    return _PLAIN.get(kind, kind)
+    return _plain(kind.value_type) if t.is_run_end_encoded(kind) else _PLAIN.get(kind, kind)
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -131,6 +131,8 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     column = batch.column(field.name)
+    if pa.types.is_run_end_encoded(column.type):  # which cannot be cast
+        column = pc.run_end_decode(column)
     if column.type.equals(field.type):
         return column
     try:

@@ -337,6 +337,16 @@ def test_categories_of_any_library_are_texts(tmp_path: Path, index: str) -> None
     assert table.scan().to_arrow().num_rows == 50
 
 
+def test_runs_beside_keys_are_rows_like_others(tmp_path: Path) -> None:
+    schema = pa.schema({"id": pa.string(), "city": pa.string_view()})
+    table = metatable.create(tmp_path / "t", schema, key="id", storage_options=FAST)
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), pa.array(["Ulm", None]))
+    rows = pa.table({"id": ["a", "b", "c"], "city": runs})
+    assert table.upsert(rows.slice(0, 2)).inserted == 2
+    assert table.filter_exists(rows)["city"].to_pylist() == ["Ulm", None]
+    assert table.read_keys(rows).sort_by("id")["city"].to_pylist() == ["Ulm", None]
+
+
 @pytest.mark.parametrize(
     ("made_by", "offset"), [(pa.ListViewArray, pa.int32()), (pa.LargeListViewArray, pa.int64())]
 )
