@@ -9,10 +9,12 @@ from contextlib import contextmanager
 
 from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
 
-__all__ = ["in_temporary_folder", "ours"]
+__all__ = ["FULL", "in_temporary_folder", "ours"]
 
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""No room: on the disk, for this user, or in this file."""
+
 _BUSY = (errno.EMFILE, errno.ENFILE)
 _NO_NAME = (
     *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP),
@@ -29,7 +31,7 @@ def ours(error: OSError, path: str, root: str) -> MetatableError:
     if error.errno in _NO_NAME:
         expected = "a folder, and names that its file system takes"
         return UsageError("there can be no such file", **facts, expected=expected)
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return StoreError("the disk takes no more: make room and try again", **facts)
     if error.errno in _BUSY:
         return StoreError("too many files are open: raise the limit or try again", **facts)

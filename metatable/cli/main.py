@@ -12,7 +12,6 @@ How a verb is added: `verb.py`.
 from __future__ import annotations
 
 import argparse
-import errno
 import io
 import os
 import sys
@@ -53,6 +52,7 @@ from metatable.storage.errors import (
     StoreError,
     UsageError,
 )
+from metatable.storage.system_errors import FULL
 
 __all__ = ["DAMAGED", "FINDINGS", "FINE", "RETRY", "USAGE", "build_parser", "main"]
 
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit:
         raise
     except BaseException as error:  # a panic of a library in Rust is no Exception
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # stores tell of theirs
+        if isinstance(error, OSError) and error.errno in FULL:  # stores tell of theirs
             told = UsageError("cannot write", file="standard output", found=error.strerror)
             return _refused(as_json, told)
         return _failed(as_json, UNEXPECTED, type(error).__name__, _report(error))

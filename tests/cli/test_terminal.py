@@ -304,13 +304,17 @@ print(sorted(heavy), late, file=sys.stderr)
 
 
 class Gone(io.RawIOBase):
-    """A pipe that nobody reads any more."""
+    """An output that takes nothing: by default, a pipe that nobody reads any more."""
+
+    def __init__(self, why: int = errno.EPIPE) -> None:
+        super().__init__()
+        self._why = why
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: object) -> int:
-        raise BrokenPipeError(errno.EPIPE, "gone")
+        raise OSError(self._why, os.strerror(self._why))
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
@@ -322,6 +326,17 @@ def test_an_output_that_takes_no_more_is_told(
         assert main(["scan", uri, "--format", form, *FAST]) == 2
         patch.setattr(sys, "stdout", io.StringIO())  # what is left in `full` goes nowhere
     told = "metatable: cannot write: file='standard output' found='No space left on device'"
+    assert capfd.readouterr().err.splitlines() == [told]
+
+
+@pytest.mark.parametrize("why", [errno.EFBIG, errno.EDQUOT], ids=errno.errorcode.get)
+def test_an_output_that_may_not_grow_is_told_as_a_full_one(
+    uri: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], why: int
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", io.TextIOWrapper(Gone(why), write_through=True))
+        assert main(["scan", uri, *FAST]) == 2
+    told = f"metatable: cannot write: file='standard output' found='{os.strerror(why)}'"
     assert capfd.readouterr().err.splitlines() == [told]
 
 
