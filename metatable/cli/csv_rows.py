@@ -11,7 +11,9 @@ import base64
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+import time
+import weakref
+from collections.abc import Generator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -26,6 +28,36 @@ __all__ = ["base64_decoded", "read"]
 BLOCK_BYTES = 4 << 20
 HEAD_BYTES = 64 << 10
 
+LET_GO_SECONDS = 1.0
+"""How long Arrow's thread is waited for at most: it may be in a pipe that nobody writes to."""
+
+
+class _Lent:
+    """A stream while Arrow has it, which reads ahead in a thread of its own, and drops it there.
+
+    Where the interpreter ends meanwhile, that thread is ended at its next touch of Python, and the
+    whole process with it, by a signal. So this object tells, by going, that Arrow has let go.
+    """
+
+    __slots__ = ("__weakref__", "_stream")
+    closed = False
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self._stream = stream
+
+    def read(self, size: int) -> bytes:
+        return self._stream.read(size)
+
+    def close(self) -> None:
+        """Whoever opened the stream closes it."""
+
+
+def _let_go(lent: weakref.ref[_Lent]) -> None:
+    """Wait until Arrow has dropped the stream."""
+    until = time.monotonic() + LET_GO_SECONDS
+    while lent() is not None and time.monotonic() < until:
+        time.sleep(0.0005)
+
 
 def read(
     stream: Any,
@@ -33,10 +65,11 @@ def read(
     file: str,
     delimiter: str = ",",
     nulls: Sequence[str] = ("",),
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+) -> tuple[pa.Schema, Generator[pa.RecordBatch, None, None]]:
     """Columns and batches. Raises UsageError, also while it is read, naming file and row.
 
-    `schema`: types of the columns that are known.
+    `schema`: types of the columns that are known. Batches that are not read to their end are to be
+    closed before the interpreter ends.
     """
     known = {one.name: _read_as(one.type) for one in schema or ()}
     options = {
@@ -54,16 +87,31 @@ def read(
     try:
         buffered = io.BufferedReader(stream, HEAD_BYTES)
         names = _names(buffered.peek(HEAD_BYTES), delimiter)
-        reader = pa.csv.open_csv(pa.PythonFile(buffered, "r"), **options)
+        read = _read(buffered, options)
         binaries = [one for one in schema or () if _is_binary(one.type)]
-        made = _with_binaries(reader.schema, binaries)
+        made = _with_binaries(next(read), binaries)
     except UnicodeDecodeError as error:  # of a name
         raise UsageError("rows that cannot be read", file=file, line=1, found=str(error)) from error
     except (pa.ArrowException, OSError, EOFError) as error:
         raise _wrong(error, file, names) from error
     if len(set(made.names)) != len(made.names):
+        read.close()
         raise UsageError("a column is there twice", file=file, found=made.names)
-    return made, _batches(reader, made, file)
+    return made, _batches(read, made, file)
+
+
+def _read(stream: io.BufferedReader, options: dict[str, Any]) -> Generator[Any, None, None]:
+    """The schema, then the batches that Arrow reads."""
+    reader: Any = None
+    lent: Any = _Lent(stream)
+    held: weakref.ref[_Lent] = weakref.ref(lent)
+    try:
+        reader = pa.csv.open_csv(pa.PythonFile(lent, "r"), **options)
+        yield reader.schema
+        yield from chain(reader)
+    finally:
+        lent = reader = None  # a traceback would hold them
+        _let_go(held)
 
 
 def _names(head: bytes, delimiter: str) -> list[str]:
@@ -78,10 +126,12 @@ def _parsing(delimiter: str) -> pa.csv.ParseOptions:
     return pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 
 
-def _batches(reader: Any, schema: pa.Schema, file: str) -> Iterator[pa.RecordBatch]:
+def _batches(
+    read: Generator[Any, None, None], schema: pa.Schema, file: str
+) -> Generator[pa.RecordBatch, None, None]:
     line = 2  # the first one names the columns; that of a row, where each has one
     try:
-        for batch in chain(reader):
+        for batch in read:
             columns = [
                 base64_decoded(column, one, file, line) if column.type != one.type else column
                 for column, one in zip(batch.columns, schema, strict=True)
@@ -93,6 +143,8 @@ def _batches(reader: Any, schema: pa.Schema, file: str) -> Iterator[pa.RecordBat
             line += batch.num_rows
     except (pa.ArrowException, OSError, EOFError) as error:
         raise _wrong(error, file, schema.names) from error
+    finally:
+        read.close()
 
 
 def _refuse_wrong(column: pa.Array, field: pa.Field, file: str, line: int) -> None:

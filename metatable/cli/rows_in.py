@@ -161,7 +161,9 @@ def _opened(path: str, given: Given, files: ExitStack) -> _OpenFile:
         stream = pa.CompressedInputStream(stream, packed)
     if form == "csv":
         delimiter = given.delimiter or ("\t" if _suffix(path)[0] == ".tsv" else ",")
-        schema, rows = csv_rows.read(stream, given.schema, path, delimiter, given.nulls)
+        schema, read = csv_rows.read(stream, given.schema, path, delimiter, given.nulls)
+        files.callback(read.close)
+        rows: Iterator[pa.RecordBatch] = read
     else:
         asked = json_rows.Asked(given.schema, given.required, given.same_fields)
         schema, rows = json_rows.read(io.BufferedReader(stream), asked, path)

@@ -10,11 +10,13 @@ import json
 import math
 import os
 import sys
+import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -221,6 +223,40 @@ def test_a_bad_line_far_behind_is_named_by_its_number(
     lines[41] = '{"id": "k41"}\n'
     run("upsert", rides, write(tmp_path / "a.jsonl", "".join(lines)))
     assert len(held(rides)) == 49
+
+
+@pytest.mark.parametrize("body", ["", "id,n\na,x\n", "id,n\na,1,2\n", "id,n\n" + "a,1\n" * 999])
+@pytest.mark.parametrize("batches", [0, 1, 99])
+def test_arrow_has_let_go_of_csv_when_its_reading_ends(
+    monkeypatch: pytest.MonkeyPatch, body: str, batches: int
+) -> None:
+    """Else an interpreter that ends then may be aborted by Arrow's thread."""
+    monkeypatch.setattr(csv_rows, "BLOCK_BYTES", 100)
+    lent: list[Any] = []
+    monkeypatch.setattr(csv_rows, "LET_GO_SECONDS", 60.0)
+    monkeypatch.setattr(csv_rows, "_Lent", watched(csv_rows._Lent, lent))
+    schema, stream = pa.schema({"id": pa.string(), "n": pa.int64()}), io.BytesIO(body.encode())
+    error: UsageError | None = None  # with its traceback, as where a verb fails
+    try:
+        _, rows = csv_rows.read(pa.PythonFile(stream, "r"), schema, "a.csv")
+        for _ in islice(rows, batches):
+            pass
+        rows.close()
+    except UsageError as raised:
+        error = raised
+    assert (error is None) == (len(body) > 99)
+    assert [one() for one in lent] == [None]
+
+
+def watched(kind: Any, made: list[Any]) -> Any:
+    """Makes what `kind` makes, and lists weak references to it."""
+
+    def make(*words: Any) -> Any:
+        one = kind(*words)
+        made.append(weakref.ref(one))
+        return one
+
+    return make
 
 
 def test_merge_takes_no_absent_field_for_a_null(run: Words, rides: str, tmp_path: Path) -> None:
