@@ -245,8 +245,8 @@ class LocalFiles:
                 found = sorted(os.scandir(self._at(folder)), key=lambda entry: entry.name)
             except (FileNotFoundError, NotADirectoryError):
                 return
-        found = [entry for entry in found if _is_text(entry.name)]
         within = f"{folder}/" if folder else ""
+        found = [entry for entry in found if _is_text(self._at(within + entry.name))]
         for entry in found:
             path = within + entry.name
             if entry.is_symlink():

@@ -475,3 +475,15 @@ def test_names_that_others_would_not_find_are_refused_where_the_locale_is_no_utf
         with pytest.raises(UsageError, match=r"city=Köln.* expected=.*PYTHONUTF8=1"):
             call()
     assert [one.path for one in store.list("", recursive=True)] == ["a/b"]
+
+
+def test_names_that_the_locale_cannot_read_are_told_and_not_left_out_of_a_listing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever holds the listing against an index takes what is left out for lost."""
+    store.put("a/b", b"1")
+    os.mkdir(os.fsencode(store.uri) + b"/a/city=K\xf6ln")
+    assert [one.path for one in store.list("", recursive=True)] == ["a/b"]
+    monkeypatch.setattr(local_files, "_NAMES_ARE_UTF8", False)
+    with pytest.raises(UsageError, match=r"not UTF-8 in this process.* expected=.*PYTHONUTF8=1"):
+        store.list("", recursive=True)
