@@ -100,9 +100,10 @@ def normal(schema: pa.Schema) -> pa.Schema:
         raise UsageError("a table needs columns", found=[])
     _check_names(schema.names, "")
     for name in schema.names:
-        if name.startswith("_hoodie_"):
+        plain = name.lower()
+        if plain.startswith("_hoodie_"):
             raise UsageError("column name is taken by Hudi", column=name)
-        if name.lower() == "_location" or name.lower().startswith("_metatable_"):
+        if plain == "_location" or plain.startswith("_metatable_"):
             raise UsageError("column name is taken by metatable", column=name)
     return pa.schema([_normal_field(field, "") for field in schema])
 

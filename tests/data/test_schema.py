@@ -140,9 +140,10 @@ def test_names_that_differ_in_case_alone_are_refused() -> None:
         schemas.normal(pa.schema([("a", pa.int32()), ("A", pa.int32())]))
 
 
-def test_names_of_the_meta_columns_are_refused() -> None:
-    with pytest.raises(UsageError, match="taken by Hudi: column='_hoodie_x'"):
-        schemas.normal(pa.schema([("_hoodie_x", pa.int32())]))
+@pytest.mark.parametrize("name", ["_hoodie_x", "_Hoodie_Record_Key"])
+def test_names_of_the_meta_columns_are_refused_in_any_case(name: str) -> None:
+    with pytest.raises(UsageError, match=f"taken by Hudi: column='{name}'"):
+        schemas.normal(pa.schema([(name, pa.int32())]))
 
 
 def test_a_table_needs_columns() -> None:
