@@ -95,12 +95,18 @@ def given_keys(words: Sequence[str], columns: Sequence[str], schema: pa.Schema) 
     for word, line in zip(words, lines, strict=True):
         if len(line) != len(columns):
             raise UsageError("not a key of this table", found=word, expected=",".join(columns))
-    text = io.StringIO()
-    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows([columns, *lines])
     known = pa.schema([schema.field(name) for name in columns])
-    body = io.BytesIO(os.fsencode(text.getvalue()))
+    body = io.BytesIO(os.fsencode("".join(map(_line_of, [columns, *lines]))))
     _, batches = csv_rows.read(pa.PythonFile(body, "r"), known, "the keys")
     return pa.Table.from_batches(batches)
+
+
+def _line_of(cells: Sequence[str]) -> str:
+    """A line of CSV, in which a cell without text is null, as a key's partition may be. Alone it is
+    an empty text: a line without any text would be none."""
+    doubled = (cell.replace('"', '""') for cell in cells)
+    quoted = [f'"{cell}"' if cell or len(cells) == 1 else "" for cell in doubled]
+    return ",".join(quoted) + "\n"
 
 
 def _cells(word: str) -> list[str]:

@@ -364,6 +364,23 @@ def test_keys_of_several_columns_are_lines_of_csv(run: Words, table_uri: str) ->
     assert "not a key of this table" in run.told.err
 
 
+def test_a_key_whose_partition_is_null_is_named_by_an_empty_cell(
+    run: Words, table_uri: str
+) -> None:
+    run("create", table_uri, "--schema", "a: string, p: date", "--key", "a",
+        "--partition-by", "p")  # fmt: skip
+    table = metatable.open(table_uri, {"durable": "false"})
+    rows = {"a": ["x", 'a "b"'], "p": pa.array([None, date(2026, 1, 1)], pa.date32())}
+    table.insert(pa.table(rows))
+    found = run.objects("lookup", table_uri, "--key", "x,", "--key", '"a ""b""",2026-01-01')
+    assert sorted(map(tuple, (row.values() for row in found))) == [
+        ('a "b"', "2026-01-01"),
+        ("x", None),
+    ]
+    run("lookup", table_uri, "--key", ",", code=2)
+    assert "key is null or empty" in run.told.err
+
+
 def test_delete_tells_first_what_would_go(run: Words, rides: str, tmp_path: Path) -> None:
     run("insert", rides, write(tmp_path / "a.csv", COLUMNS))
     words = ("delete", rides, "--key", "b", "--key", "b", "--key", "zz")
