@@ -13,7 +13,7 @@ import io
 import re
 import time
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -31,6 +31,10 @@ HEAD_BYTES = 64 << 10
 LET_GO_SECONDS = 1.0
 """How long Arrow's thread is waited for at most: it may be in a pipe that nobody writes to."""
 
+_END = "\x04\x04\x04"
+"""A cell of the line that is put behind the last one. Arrow takes a quote that nobody closes for
+one that the end of the file closes, and the rows behind it for a part of that cell."""
+
 
 class _Lent:
     """A stream while Arrow has it, which reads ahead in a thread of its own, and drops it there.
@@ -39,17 +43,52 @@ class _Lent:
     whole process with it, by a signal. So this object tells, by going, that Arrow has let go.
     """
 
-    __slots__ = ("__weakref__", "_stream")
+    __slots__ = ("__weakref__", "_end", "_stream")
     closed = False
 
-    def __init__(self, stream: io.BufferedReader) -> None:
-        self._stream = stream
+    def __init__(self, stream: io.BufferedReader, end: _End) -> None:
+        self._stream, self._end = stream, end
 
     def read(self, size: int) -> bytes:
-        return self._stream.read(size)
+        body = self._stream.read(size)
+        return self._end.after(body) if len(body) < size else self._end.before(body)
 
     def close(self) -> None:
         """Whoever opened the stream closes it."""
+
+
+class _End:
+    """The line behind the last one: as many cells as the first line has, which Arrow reads as
+    nulls, unless a quote is open."""
+
+    def __init__(self, delimiter: str) -> None:
+        self._delimiter = delimiter
+        self._head: bytes | None = None
+        self.line = b""
+        """What was put there, once the stream has ended."""
+
+    def before(self, body: bytes) -> bytes:
+        """The bytes, of which the first ones name the columns."""
+        self._head = body[:HEAD_BYTES] if self._head is None else self._head
+        return body
+
+    def after(self, body: bytes) -> bytes:
+        """The last bytes, and the line once."""
+        self.before(body)
+        head, self._head = self._head, b""
+        cells = [_END] * len(_names(head or b"", self._delimiter))
+        line = f"\n{self._delimiter.join(cells)}\n".encode() if cells else b""
+        self.line = self.line or line
+        return body + line
+
+    def cut(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The last batch without it; None where it is not there, but in a cell."""
+        if not self.line:
+            return batch
+        last = batch.num_rows - 1
+        if any(column[last].is_valid for column in batch.columns):
+            return None
+        return batch.slice(0, last)
 
 
 def _let_go(lent: weakref.ref[_Lent]) -> None:
@@ -78,7 +117,7 @@ def read(
         "parse_options": _parsing(delimiter),
         "convert_options": pa.csv.ConvertOptions(
             column_types=known,
-            null_values=list(nulls),
+            null_values=[*nulls, _END],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
@@ -87,7 +126,8 @@ def read(
     try:
         buffered = io.BufferedReader(stream, HEAD_BYTES)
         names = _names(buffered.peek(HEAD_BYTES), delimiter)
-        read = _read(buffered, options)
+        end = _End(delimiter)
+        read = _read(_Lent(buffered, end), options)
         binaries = [one for one in schema or () if _is_binary(one.type)]
         made = _with_binaries(next(read), binaries)
     except UnicodeDecodeError as error:  # of a name
@@ -97,27 +137,29 @@ def read(
     if len(set(made.names)) != len(made.names):
         read.close()
         raise UsageError("a column is there twice", file=file, found=made.names)
-    return made, _batches(read, made, file)
+    return made, _batches(read, end, made, file)
 
 
-def _read(stream: io.BufferedReader, options: dict[str, Any]) -> Generator[Any, None, None]:
+def _read(lent: Any, options: dict[str, Any]) -> Generator[Any, None, None]:
     """The schema, then the batches that Arrow reads."""
     reader: Any = None
-    lent: Any = _Lent(stream)
     held: weakref.ref[_Lent] = weakref.ref(lent)
     try:
         reader = pa.csv.open_csv(pa.PythonFile(lent, "r"), **options)
         yield reader.schema
-        yield from chain(reader)
+        for batch in chain(reader):
+            if batch.num_rows:
+                yield batch
     finally:
         lent = reader = None  # a traceback would hold them
         _let_go(held)
 
 
 def _names(head: bytes, delimiter: str) -> list[str]:
-    """The columns, to be told where Arrow finds the first rows wrong."""
-    line = head.replace(b"\r", b"\n").partition(b"\n")[0].decode("utf-8", "replace")
-    return next(csv.reader([line], delimiter=delimiter), [])
+    """The columns, as the first line tells them; none where it does not end here."""
+    text = io.StringIO(head.decode("utf-8-sig", "replace"), newline="")
+    names = next(filter(None, csv.reader(text, delimiter=delimiter)), [])
+    return names if len(head) < HEAD_BYTES or text.tell() < len(text.getvalue()) else []
 
 
 def _parsing(delimiter: str) -> pa.csv.ParseOptions:
@@ -127,11 +169,13 @@ def _parsing(delimiter: str) -> pa.csv.ParseOptions:
 
 
 def _batches(
-    read: Generator[Any, None, None], schema: pa.Schema, file: str
+    read: Generator[Any, None, None], end: _End, schema: pa.Schema, file: str
 ) -> Generator[pa.RecordBatch, None, None]:
     line = 2  # the first one names the columns; that of a row, where each has one
     try:
-        for batch in read:
+        for batch in _cut(read, end):
+            if batch is None:
+                raise pa.ArrowInvalid(f"Row #{line}: {_END}")
             columns = [
                 base64_decoded(column, one, file, line) if column.type != one.type else column
                 for column, one in zip(batch.columns, schema, strict=True)
@@ -145,6 +189,22 @@ def _batches(
         raise _wrong(error, file, schema.names) from error
     finally:
         read.close()
+
+
+def _cut(
+    batches: Iterable[pa.RecordBatch], end: _End
+) -> Generator[pa.RecordBatch | None, None, None]:
+    """The batches without the line behind the last one; None behind the last row that is whole."""
+    last: pa.RecordBatch | None = None
+    for batch in batches:
+        if last is not None:
+            yield last
+        last = batch
+    if last is not None:
+        whole = end.cut(last)
+        yield last.slice(0, last.num_rows - 1) if whole is None else whole
+        if whole is None:
+            yield None
 
 
 def _refuse_wrong(column: pa.Array, field: pa.Field, file: str, line: int) -> None:
@@ -200,8 +260,9 @@ _COLUMN = re.compile(r"In CSV column #(\d+)")
 
 def _wrong(error: BaseException, file: str, names: Sequence[str]) -> UsageError:
     """Arrow's sentence, with the row and the column where it names them."""
-    told = " ".join(str(error).split())[:300]
+    told = " ".join(str(error).split())
     facts: dict[str, Any] = {"file": file}
+    is_open, told = _END in told, told[:300]
     row, column = _ROW.search(told), _COLUMN.search(told)
     if row is not None:
         facts["line"] = int(row[1])  # the first line of the file, which names the columns, is 1
@@ -209,4 +270,5 @@ def _wrong(error: BaseException, file: str, names: Sequence[str]) -> UsageError:
         facts["column"] = names[int(column[1])]
     if isinstance(error, pa.ArrowNotImplementedError):
         facts["expected"] = "JSON lines or Parquet for such columns"
-    return UsageError("rows that cannot be read", **facts, found=row[2] if row else told)
+    found = "a quote that is not closed" if is_open else row[2] if row else told
+    return UsageError("rows that cannot be read", **facts, found=found)
