@@ -143,12 +143,24 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _run(words: Sequence[str]) -> int:
     parser = build_parser()
-    args = parser.parse_args(words)
+    args = _parsed(parser, words)
     args.program = parser  # for completion, which tells of all verbs
     with told_on_standard_error(getattr(args, "verbose", 0)):
         code = int(args.run(args))
         sys.stdout.flush()
     return code
+
+
+def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """What the words say. argparse takes no files of rows behind an option once it has found some
+    before it, or, where there need not be any, none."""
+    args, left = parser.parse_known_args(words)
+    if "rows" in args:
+        options = [word for word in left if word.startswith("-") and word != "-"]
+        args.rows, left = [*args.rows, *(word for word in left if word not in options)], options
+    if left:
+        parser.error(f"unrecognized arguments: {' '.join(left)}")
+    return args
 
 
 def _refused(as_json: bool, error: MetatableError) -> int:

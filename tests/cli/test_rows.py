@@ -393,6 +393,33 @@ def test_lookup_tag_changes_files_and_explain(run: Words, rides: str, tmp_path: 
         assert "which rows?" in run.told.err
 
 
+def test_files_of_rows_stand_before_options_or_behind_them(
+    run: Words, rides: str, tmp_path: Path
+) -> None:
+    one, two = (write(tmp_path / f"{key}.csv", f"id\n{key}\n") for key in "ab")
+    run("insert", rides, one, "--note", "job=nightly", two)
+    for words in (
+        ["--json", one, two],
+        [one, "--json", two],
+        ["--json", "--columns", "id", one, two],
+    ):
+        assert run("lookup", rides, *words).splitlines()[-1].startswith('{"id": "b"')
+    assert "1 of 1 keys would go" in run("delete", rides, "--dry-run", one)
+    run("delete", rides, "--key", "a", one, code=2)
+    assert "which rows?" in run.told.err
+
+
+@pytest.mark.parametrize(
+    "words", [["delete", "--dry-run", "a.csv", "--jsn"], ["describe", "--jsn"]]
+)
+def test_words_that_are_neither_rows_nor_options_are_told(
+    rides: str, capfd: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([words[0], rides, *words[1:]])
+    assert "unrecognized arguments: --jsn (see" in capfd.readouterr().err
+
+
 def test_keys_of_several_columns_are_lines_of_csv(run: Words, table_uri: str) -> None:
     run("create", table_uri, "--schema", "a: int64, b: string, p: date", "--key", "a,b",
         "--partition-by", "p")  # fmt: skip
