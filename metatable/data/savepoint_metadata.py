@@ -24,9 +24,17 @@ from metatable.data.timeline_records import (
 )
 from metatable.storage.errors import CorruptError, in_short
 
-__all__ = ["is_of_metatable", "is_of_others", "saved_files", "savepoint_metadata"]
+__all__ = [
+    "is_of_metatable",
+    "is_of_others",
+    "of_another_life",
+    "saved_files",
+    "savepoint_metadata",
+]
 
 MAKER = "metatable"
+FORMER = "an earlier life of this table"
+"""Who has made what was ours when the table was adopted: no tool of Hudi's asks for a name."""
 
 _PARTITION = record(
     "HoodieSavepointPartitionMetadata",
@@ -46,9 +54,12 @@ _SCHEMA = fastavro.parse_schema(
 
 
 def is_of_metatable(body: bytes) -> bool:
-    """Whether this completed file is of one of ours. Whatever it is: the answer may be wrong only
-    for a savepoint whose comments say so."""
-    return MAKER.encode() in body
+    """Whether this completed file is of one of ours. Of one that cannot be read the answer may be
+    wrong for a savepoint whose comments, or partitions, say so."""
+    try:
+        return bool(decoded(body)["savepointedBy"] == MAKER)
+    except Exception:  # fastavro raises whatever comes
+        return MAKER.encode() in body
 
 
 def is_of_others(body: bytes) -> bool:
@@ -78,6 +89,15 @@ def savepoint_metadata(slices: Sequence[FileSlice], time_ms: int, note: str) -> 
         "version": 1,
     }
     return encoded(_SCHEMA, told)
+
+
+def of_another_life(body: bytes, path: str) -> bytes:
+    """The same savepoint, but not of ours: for a table of which nothing else of ours is left, so
+    that no version of it has ever made one, or dropped it. Raises CorruptError."""
+    try:
+        return encoded(_SCHEMA, {**decoded(body), "savepointedBy": FORMER})
+    except Exception as error:  # fastavro raises whatever comes
+        raise CorruptError("savepoint is not readable", path=path, found=in_short(error)) from error
 
 
 def saved_files(body: bytes, path: str) -> Iterator[str]:

@@ -5,6 +5,7 @@
     duplicates  no key may be twice in its scope
     HFiles      as of a commit
     timeline    once more: what came meanwhile would be lost to the index
+    savepoints  those of ours, from an earlier life of the table, become another writer's
     version 1   one put; with it the table is ours, and before it nothing was
 
 Killed anywhere before the put the table is as it was, but for index files that nobody names
@@ -37,10 +38,11 @@ from metatable.data.other_writers import (
     written_as,
 )
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
+from metatable.data.savepoint_metadata import is_of_metatable, of_another_life
 from metatable.data.schema import encode_schema, normal
 from metatable.data.schema_on_read import refuse_renamed
 from metatable.data.schema_text import TableSchema
-from metatable.data.timeline import Timeline, later_of
+from metatable.data.timeline import Timeline, completed_path, later_of
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.metadata.entry_files import Run, drop_runs
@@ -100,6 +102,7 @@ def adopt_table(
         first = _with_entries(store, engine, first, live, owner, options.get("buckets", {}))
         first = _knowing(first, timeline, live)
         _check_unchanged(store, timeline)
+        _keep_savepoints(store, timeline)
         if not store.create(first.path, first.encode()):
             raise ConflictError(
                 "somebody else has just adopted this table: open it", path=store.uri
@@ -249,6 +252,16 @@ def _knowing(first: Manifest, timeline: OtherTimeline, live: LiveSlices) -> Mani
 def _check_unchanged(store: Store, timeline: OtherTimeline) -> None:
     if OtherTimeline.load(store) != timeline:
         raise ConflictError("another writer has been at work meanwhile: retry", path=store.uri)
+
+
+def _keep_savepoints(store: Store, timeline: OtherTimeline) -> None:
+    """Savepoints of ours, from before all else of ours was deleted, become another writer's. No
+    version of the table names them: the next writer would take them off the timeline, as what a
+    late hand has put there, and the next clean would delete their files."""
+    for one in timeline.actions:
+        path = completed_path(one.time, one.action)
+        if one.action == "savepoint" and is_of_metatable(body := store.get(path) or b""):
+            store.put(path, of_another_life(body, path))
 
 
 def _check_still_unchanged(store: Store, timeline: OtherTimeline) -> None:

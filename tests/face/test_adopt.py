@@ -25,10 +25,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hudi import HudiTableBuilder
+from hudi import HudiReadOptions, HudiTableBuilder
 
 import metatable
 from metatable import ConflictError, CorruptError, StoreError, Table, UpgradeError, UsageError
+from metatable.data.savepoint_metadata import _SCHEMA
+from metatable.data.timeline_records import decoded, encoded
 from metatable.engine.local import LocalEngine
 from metatable.metadata.home import HOME
 from metatable.metadata.known_commits import CommitSum
@@ -204,6 +206,48 @@ def test_what_hudis_savepoints_keep_is_not_cleaned(interop: Path, tmp_path: Path
     assert {path[-25:-8] for path in before - left} == {"20261121091133585"}
     assert {path[-25:-8] for path in left} == {"20261121091129140", "20261121091135534"}
     assert texts(table.scan().to_arrow().to_pylist()) == by_hudi(uri)
+
+
+def test_what_our_savepoints_keep_is_not_cleaned_after_an_adoption(tmp_path: Path) -> None:
+    """The way out that is named where another writer has committed: all but Hudi's files goes."""
+    uri = tmp_path / "table"
+    grown(uri)
+    table = metatable.open(uri, FAST)
+    table.savepoint("kept")
+    kept = {one.path for one in table.files()}
+    before, instant = scanned(table), table.instant
+    table.upsert(arrow(rows(0, 18, 20)))
+    after = scanned(table)
+    assert kept.isdisjoint(one.path for one in table.files())
+    stripped(uri)
+    table = adopt(uri, options={"timeline_commits": 1})
+    for _ in range(2):
+        table.upsert(arrow(rows(0, 1, 30)))
+        table.rollback()
+    table.clean(versions=1, hours=0)
+    assert scanned(table) == after
+    assert kept <= everything(uri).keys()
+    assert (uri / f".hoodie/{instant}.savepoint").exists()
+    options = HudiReadOptions().with_as_of_timestamp(str(instant))
+    batches = HudiTableBuilder.from_base_uri(str(uri)).build().read(options)
+    assert listed(row for batch in batches for row in batch.to_pylist()) == before
+    assert table.verify().findings == ()
+
+
+def test_a_savepoint_of_hudis_that_speaks_of_us_is_still_theirs(
+    interop: Path, tmp_path: Path
+) -> None:
+    uri = unpacked(interop, "hudi-spark/cow_bloom_footer", tmp_path)
+    [path] = uri.glob(".hoodie/*.savepoint")
+    told = decoded(path.read_bytes())
+    path.write_bytes(encoded(_SCHEMA, {**told, "comments": "before metatable"}))
+    table = adopt(uri)
+    assert table.delete(table.scan(limit=1).to_arrow()).deleted == 1
+    table.clean(versions=1, hours=0)
+    assert path.exists()
+    names = {one.name for one in uri.glob("*/*.parquet")}
+    for held in told["partitionMetadata"].values():
+        assert names.issuperset(held["savepointDataFile"])
 
 
 REFUSED = {
