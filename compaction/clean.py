@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, starmap, takewhile
 from typing import Any, ClassVar
 
 from metatable.compaction.bounds import is_number
@@ -226,7 +226,8 @@ def _border(store: Store, newest: Manifest, signs: Signs, ends: Collection[str])
     keep, held = newest.options.timeline_commits, signs.writers.union(newest.held, ends)
     if signs.carry_out(newest.fenced):
         return archivable(signs.timeline, keep, held.union(newest.withdrawn))
-    settled = [one for one, groups in signs.replaced.items() if not _have_files(store, groups)]
+    most = archivable(signs.timeline, keep, held, signs.replaced)
+    settled = _settled(store, signs.replaced, most)
     border = archivable(signs.timeline, keep, held, settled)
     waited = {one.time for one in signs.timeline if one.action == CLUSTERING and one.time < border}
     passed = [signs.replaced[one] for one in settled if one in waited]
@@ -245,15 +246,24 @@ def _told_since(store: Store, signs: Signs, border: str) -> frozenset[tuple[str,
     return frozenset((stat.partition_path, stat.file_id) for body in bodies for stat in body.stats)
 
 
-def _have_files(store: Store, groups: Collection[tuple[str, str]]) -> bool:
+def _settled(
+    store: Store, replaced: Mapping[str, Collection[tuple[str, str]]], border: str
+) -> list[str]:
+    """Replacecommits before this border of whose groups no file is left, the oldest first, up to
+    one of which some is: the border does not pass that. Each folder is listed once."""
+    near = [one for one in sorted(replaced) if one < border]
     ids: dict[str, set[str]] = {}
-    for folder, group in groups:
+    for folder, group in frozenset[tuple[str, str]]().union(*(replaced[one] for one in near)):
         ids.setdefault(folder, set()).add(group)
-    return any(
-        one.name.removeprefix(".").partition("_")[0] in held  # a log's name begins with a dot
-        for folder, held in ids.items()
-        for one in store.list(folder)
-    )
+    left: dict[str, set[str]] = {}
+
+    def is_left(folder: str, group: str) -> bool:
+        if folder not in left:  # a log's name begins with a dot
+            names = (one.name.removeprefix(".") for one in store.list(folder))
+            left[folder] = ids[folder].intersection(name.partition("_")[0] for name in names)
+        return group in left[folder]
+
+    return list(takewhile(lambda one: not any(starmap(is_left, replaced[one])), near))
 
 
 def _readable(store: Store, newest: Manifest, oldest: int) -> Kept:

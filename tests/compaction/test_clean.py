@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +17,7 @@ import pytest
 
 import metatable
 from metatable import ConflictError, StaleError, Table, UpgradeError, UsageError
-from metatable.compaction.clean import Clean, _have_files
+from metatable.compaction.clean import Clean, _settled
 from metatable.compaction.compact import Compact
 from metatable.compaction.garbage import left, suspects
 from metatable.compaction.kept_files import Kept
@@ -925,8 +926,24 @@ def test_what_was_replaced_is_looked_through_once_however_many_partitions_there_
     store.put(f"city=7/{name}", b"rows")
     store.put("city=8/g7_0-0-0_20260101000000000.parquet", b"of another group")
     groups, Looked.looks = Looked((f"city={n}", f"g{n}") for n in range(20)), 0
-    assert _have_files(store, groups) == is_of_group
+    assert (not _settled(store, {"1": groups}, "2")) == is_of_group
     assert Looked.looks == 1
+
+
+def test_folders_are_listed_once_for_all_that_was_replaced_there(table_uri: str) -> None:
+    """Not once for each replacecommit, of which the timeline holds as many as commits."""
+    table = made(table_uri, timeline_commits=3, lease_seconds=0, upkeep_files=0)
+    for number in range(9):
+        table.insert_overwrite(arrow(rows(0, 2, number)))
+    store, backend = watched(table.uri)
+    Table(store).clean(versions=1, hours=0)
+    folders = Counter(path for verb, path in backend.calls if verb == "list" and "city=" in path)
+    assert folders.keys() == {"city=ny", "city=sf"}
+    assert max(folders.values()) == 2  # before anything goes, and after
+    assert len(completed(table.uri)) == KEEP
+    backend.calls.clear()
+    assert Table(store).clean(versions=1, hours=0).reason == "nothing to clean"
+    assert not [path for verb, path in backend.calls if verb == "list" and "city=" in path]
 
 
 class Searched(tuple[str, ...]):
