@@ -79,9 +79,12 @@ class Kept:
     def _read_paths(self) -> UInt64s:
         roots = [*self.pinned, self.roots[0]]
         roots += [self.newest] if self.newest.options.has_logs else []  # no need to open their logs
+        held = np.zeros(0, np.uint64)
         with self._reading():
-            held = [Snapshot(self.store, one).slices().all_files()[0] for one in roots]
-        return np.unique(xxh64(pa.concat_arrays(held), 0))
+            for one in roots:  # the paths of one version at a time
+                named = Snapshot(self.store, one).slices().all_files()[0]
+                held = np.union1d(held, xxh64(named, 0))
+        return held
 
     @property
     def rings(self) -> KeptRings:

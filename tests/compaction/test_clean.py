@@ -13,10 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import metatable
 from metatable import ConflictError, StaleError, Table, UpgradeError, UsageError
+from metatable.compaction import kept_files
 from metatable.compaction.clean import Clean, _settled
 from metatable.compaction.compact import Compact
 from metatable.compaction.garbage import left, suspects
@@ -42,6 +44,7 @@ from metatable.metadata.steps import settle, staged_path
 from metatable.metadata.transaction import Transaction
 from metatable.metadata.versions import load_version
 from metatable.storage import cache
+from metatable.storage.arrays import UInt64s
 from metatable.storage.store import TEMPORARY, Store
 from metatable.write.commit_pass import write
 from tests.compaction.aged_tables import KEEP, SMALL, clean, every_row, grown, is_sound, strange
@@ -944,6 +947,29 @@ def test_folders_are_listed_once_for_all_that_was_replaced_there(table_uri: str)
     backend.calls.clear()
     assert Table(store).clean(versions=1, hours=0).reason == "nothing to clean"
     assert not [path for verb, path in backend.calls if verb == "list" and "city=" in path]
+
+
+def test_of_many_savepoints_the_paths_of_one_are_held_at_a_time(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, counts, hashed = made(table_uri, "bloom"), list[int](), kept_files.xxh64
+    for number in range(4):
+        table.upsert(arrow(rows(0, 12, number)))
+        table.savepoint(f"s{number}")
+    table.upsert(arrow(rows(0, 12, 9)))
+    files = {version: {one.path for one in table.files(version=version)} for version in (2, 4, 6)}
+
+    def counting(paths: pa.Array, seed: int) -> UInt64s:
+        counts.append(len(paths))
+        return hashed(paths, seed)
+
+    monkeypatch.setattr(kept_files, "xxh64", counting)
+    store = Store(table.uri)
+    base = newest(table)
+    kept = Kept(store, base, base.version)
+    assert len(kept.paths) == sum(map(len, files.values())) + 2 * len(table.files())
+    assert max(counts) == len(table.files())
+    assert all(all(kept.names([*held])) for held in files.values())
 
 
 class Searched(tuple[str, ...]):
