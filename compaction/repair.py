@@ -39,6 +39,7 @@ from metatable.compaction.opening import make_writable
 from metatable.compaction.service import RETRIES
 from metatable.compaction.verify import examine, result_of
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
+from metatable.data.hadoop_checksum import forget_checksum
 from metatable.data.operations import REPAIR, UPSERT, action_of
 from metatable.data.row_counts import RowCounts
 from metatable.data.savepoint_metadata import savepoint_metadata
@@ -249,9 +250,12 @@ def _finish(store: Store, found: Examined) -> None:
         store.put(path, store.fetch(twin))
     for instant, action in found.state.damaged:
         body = staged_body(store, completion_of(found.versions, instant, action))
-        store.put(
-            completed_path(instant, action), body or store.fetch(staged_path(instant, action))
+        body, path = (
+            body or store.fetch(staged_path(instant, action)),
+            completed_path(instant, action),
         )
+        forget_checksum(store, path)
+        store.put(path, body)
     for instant, action in [*found.state.untraced, *found.state.missing]:
         _retrace(store, instant, action)
     for ring in found.rings:
@@ -262,6 +266,7 @@ def _finish(store: Store, found: Examined) -> None:
     instants = {one.partition_path: one.instant for one in found.live.there}
     for folder in found.live.unmarked:
         path = partition_metadata_path(folder)
+        forget_checksum(store, path)
         if not store.create(path, partition_metadata(instants[folder], folder)) and (
             store.size(path) is None
         ):

@@ -11,8 +11,10 @@ import atexit
 import json
 import re
 import shutil
+import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
@@ -29,7 +31,7 @@ from hudi import HudiReadOptions, HudiTableBuilder
 
 import metatable
 from metatable import ConflictError, CorruptError, StoreError, Table, UpgradeError, UsageError
-from metatable.data.savepoint_metadata import _SCHEMA
+from metatable.data.savepoint_metadata import _SCHEMA, is_of_metatable
 from metatable.data.timeline_records import decoded, encoded
 from metatable.engine.local import LocalEngine
 from metatable.metadata.home import HOME
@@ -248,6 +250,50 @@ def test_a_savepoint_of_hudis_that_speaks_of_us_is_still_theirs(
     names = {one.name for one in uri.glob("*/*.parquet")}
     for held in told["partitionMetadata"].values():
         assert names.issuperset(held["savepointDataFile"])
+
+
+def test_what_is_put_in_the_place_of_hudis_files_hadoop_reads(
+    interop: Path, tmp_path: Path
+) -> None:
+    uri = unpacked(interop, "hudi-spark/cow_bloom_footer", tmp_path)
+    table = adopt(uri)
+    before = checked_by_hadoop(uri)
+    lost = {".hoodie/hoodie.properties", "part=alpha/.hoodie_partition_metadata"}
+    for path in lost:
+        (uri / path).unlink()
+    assert len(table.repair(dry_run=False).findings) == len(lost)
+    assert table.verify().findings == ()
+    assert lost <= everything(uri).keys()
+    assert {*before} - {*checked_by_hadoop(uri)} == {uri / path for path in lost}
+
+
+def test_a_savepoint_of_ours_that_hadoop_copied_is_read_after_an_adoption(tmp_path: Path) -> None:
+    grown(tmp_path / "table")
+    table = metatable.open(tmp_path / "table", FAST)
+    table.savepoint("kept")
+    path = tmp_path / f"table/.hoodie/{table.instant}.savepoint"
+    uri = stripped(tmp_path / "table")
+    path.with_name(f".{path.name}.crc").write_bytes(hadoops_checksum(path.read_bytes()))
+    assert checked_by_hadoop(uri) == [path]
+    assert is_of_metatable(path.read_bytes())
+    adopt(uri)
+    assert not is_of_metatable(path.read_bytes())
+    assert checked_by_hadoop(uri) == []
+
+
+def checked_by_hadoop(uri: str | Path) -> list[Path]:
+    """Files that Hadoop has a checksum of: each must be as that says."""
+    pairs = [(one, one.with_name(one.name[1:-4])) for one in Path(uri).rglob(".*.crc")]
+    there = [(told, path) for told, path in pairs if path.exists()]
+    for told, path in there:
+        assert told.read_bytes() == hadoops_checksum(path.read_bytes()), path
+    return [path for _, path in there]
+
+
+def hadoops_checksum(body: bytes) -> bytes:
+    """CRC-32 of each 512 bytes, behind a head that says so (`ChecksumFileSystem`)."""
+    parts = (zlib.crc32(body[at : at + 512]) for at in range(0, len(body), 512))
+    return b"crc\0" + struct.pack(">I", 512) + b"".join(struct.pack(">I", one) for one in parts)
 
 
 REFUSED = {
