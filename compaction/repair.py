@@ -250,12 +250,9 @@ def _finish(store: Store, found: Examined) -> None:
         store.put(path, store.fetch(twin))
     for instant, action in found.state.damaged:
         body = staged_body(store, completion_of(found.versions, instant, action))
-        body, path = (
-            body or store.fetch(staged_path(instant, action)),
-            completed_path(instant, action),
-        )
+        path = completed_path(instant, action)
         forget_checksum(store, path)
-        store.put(path, body)
+        store.put(path, body or store.fetch(staged_path(instant, action)))
     for instant, action in [*found.state.untraced, *found.state.missing]:
         _retrace(store, instant, action)
     for ring in found.rings:
