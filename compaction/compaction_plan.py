@@ -93,8 +93,9 @@ def merges_of(
     for (name, _, hi), (following, lo, _) in pairwise(spans):
         if name == following and lo < hi:
             raise _damaged(path, name, "places apart", f"{lo} twice")
+    names = {*NAMES, *named}
     for task in plan.tasks:
-        _refuse_nonsense(task, {*NAMES, *named}, path)
+        _refuse_nonsense(task, names, path)
     return tuple(_merge(task, named.get(task.partition), snapshot, path) for task in plan.tasks)
 
 
