@@ -18,7 +18,7 @@ from metatable.compaction.findings import Findings
 from metatable.compaction.kept_versions import Versions, dropping_up_to
 from metatable.compaction.live_slices import LiveSlices, entries_of_files
 from metatable.compaction.timeline_check import TimelineState
-from metatable.data.hadoop_checksum import forget_checksum
+from metatable.data.hadoop_checksum import put_over
 from metatable.data.operations import REPAIR
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.timeline import Timeline, completed_of
@@ -100,8 +100,8 @@ def _write_properties(store: Store, snapshot: Snapshot) -> None:
         held = TableProperties.decode(store.get(PROPERTIES_PATH) or b"")
     except CorruptError:
         held = TableProperties({})
-    forget_checksum(store, PROPERTIES_PATH)
-    store.put(PROPERTIES_PATH, held.mended(snapshot.options, snapshot.schema).encode())
+    mended = held.mended(snapshot.options, snapshot.schema)
+    put_over(store, PROPERTIES_PATH, mended.encode())
 
 
 def _publish_again(

@@ -39,7 +39,7 @@ from metatable.compaction.opening import make_writable
 from metatable.compaction.service import RETRIES
 from metatable.compaction.verify import examine, result_of
 from metatable.data.commit_metadata import CommitMetadata, WriteStat
-from metatable.data.hadoop_checksum import forget_checksum
+from metatable.data.hadoop_checksum import forget_checksum, put_over
 from metatable.data.operations import REPAIR, UPSERT, action_of
 from metatable.data.row_counts import RowCounts
 from metatable.data.savepoint_metadata import savepoint_metadata
@@ -250,9 +250,8 @@ def _finish(store: Store, found: Examined) -> None:
         store.put(path, store.fetch(twin))
     for instant, action in found.state.damaged:
         body = staged_body(store, completion_of(found.versions, instant, action))
-        path = completed_path(instant, action)
-        forget_checksum(store, path)
-        store.put(path, body or store.fetch(staged_path(instant, action)))
+        body = body or store.fetch(staged_path(instant, action))
+        put_over(store, completed_path(instant, action), body)
     for instant, action in [*found.state.untraced, *found.state.missing]:
         _retrace(store, instant, action)
     for ring in found.rings:

@@ -11,10 +11,16 @@ from __future__ import annotations
 
 from metatable.storage.store import Store
 
-__all__ = ["forget_checksum"]
+__all__ = ["forget_checksum", "put_over"]
 
 
 def forget_checksum(store: Store, path: str) -> None:
     """Delete the checksum of the file of this path, if there is one."""
     folder, slash, name = path.rpartition("/")
     store.delete([f"{folder}{slash}.{name}.crc"])
+
+
+def put_over(store: Store, path: str, body: bytes) -> None:
+    """Put a file where one of Hadoop's may be, or has been."""
+    forget_checksum(store, path)
+    store.put(path, body)

@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 from metatable.data.bucket_functions import HASH_SPACE
-from metatable.data.hadoop_checksum import forget_checksum
+from metatable.data.hadoop_checksum import put_over
 from metatable.data.keygen import KeyGenerator
 from metatable.data.merge import check_ordering
 from metatable.data.options import MOST_BUCKETS, Options
@@ -262,8 +262,7 @@ def _keep_savepoints(store: Store, timeline: OtherTimeline) -> None:
     for one in timeline.actions:
         path = completed_path(one.time, one.action)
         if one.action == "savepoint" and is_of_metatable(body := store.get(path) or b""):
-            forget_checksum(store, path)
-            store.put(path, of_another_life(body, path))
+            put_over(store, path, of_another_life(body, path))
 
 
 def _check_still_unchanged(store: Store, timeline: OtherTimeline) -> None:
