@@ -11,8 +11,9 @@ by the values at hand, so that a job does not fail on its thousandth batch:
     date64, time32    to date32, time64
     null              to a column of nulls
 
-One exception, because nobody chooses nanoseconds: a table never has them, so they become
-microseconds, and a value that does not fit is refused.
+Two exceptions, because nobody chose the type: a library has one unit of time (Spark has
+microseconds alone), which becomes the table's; and pandas, Polars, DuckDB and Spark have no
+binaries of fixed size, which binaries become. A value that does not fit is refused.
 """
 
 from __future__ import annotations
@@ -168,12 +169,24 @@ def _converted(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
 
 
 def _cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
-    if not widens(array.type, kind):
+    if _is_varying(array.type) and pa.types.is_fixed_size_binary(kind):
+        _refuse_other_sizes(array, kind.byte_width, column)
+    elif not (widens(array.type, kind) or _is_coarser(array.type, kind)):
         raise _other_type(column, kind, str(array.type))
     try:
         return array.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise _other_type(column, kind, str(error)) from error
+
+
+def _refuse_other_sizes(array: pa.Array, size: int, column: str) -> None:
+    if pa.types.is_binary_view(array.type):  # Arrow tells no lengths of these
+        array = array.cast(pa.large_binary())
+    sizes = pc.binary_length(array)
+    row = pc.index(pc.not_equal(sizes, size), True).as_py()
+    if row >= 0:
+        what, found = "binary has another size than the table's", f"{sizes[row]} bytes"
+        raise UsageError(what, column=column, row=row, expected=f"{size} bytes", found=found)
 
 
 def _struct(array: pa.StructArray, kind: pa.StructType, column: str) -> pa.Array:
@@ -247,6 +260,14 @@ def widens(given: pa.DataType, kind: pa.DataType) -> bool:
     return any(is_kind(given) and allows(given, kind) for is_kind, allows in _WIDENING)
 
 
+def _is_coarser(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether it is the same in another unit: Arrow's cast refuses a value that would change."""
+    t = pa.types
+    if t.is_timestamp(given) and t.is_timestamp(kind):
+        return (given.tz is None) == (kind.tz is None)
+    return cast(bool, t.is_time(given) and t.is_time(kind))
+
+
 def _integer(given: pa.DataType, kind: pa.DataType) -> bool:
     signed = pa.types.is_signed_integer(given)
     needed = given.bit_width if signed else given.bit_width + 1
@@ -277,7 +298,7 @@ def _time(given: pa.DataType, kind: pa.DataType) -> bool:
 
 
 def _finer(given: str, unit: str) -> bool:
-    return given == "ns" or _UNITS.index(given) <= _UNITS.index(unit)
+    return _UNITS.index(given) <= _UNITS.index(unit)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -285,10 +306,13 @@ def _is_text(kind: pa.DataType) -> bool:
     return cast(bool, t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
+def _is_varying(kind: pa.DataType) -> bool:
     t = pa.types
-    variable = t.is_binary(kind) or t.is_large_binary(kind) or t.is_binary_view(kind)
-    return cast(bool, variable or t.is_fixed_size_binary(kind))
+    return cast(bool, t.is_binary(kind) or t.is_large_binary(kind) or t.is_binary_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return _is_varying(kind) or cast(bool, pa.types.is_fixed_size_binary(kind))
 
 
 _WIDENING: tuple[

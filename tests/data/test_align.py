@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -41,9 +41,15 @@ def one(values: list[Any], given_type: pa.DataType, kind: pa.DataType) -> pa.Arr
         (["x", "x", None], pa.dictionary(pa.int32(), pa.string()), pa.string()),
         ([b"x"], pa.large_binary(), pa.binary()),
         ([b"xy"], pa.binary(2), pa.binary()),
+        ([b"xy", None], pa.binary(), pa.binary(2)),
+        ([b"xy", None], pa.large_binary(), pa.binary(2)),
+        ([b"xy", None], pa.binary_view(), pa.binary(2)),
+        ([[b"xy", None], None], pa.list_(pa.binary()), pa.list_(pa.binary(2))),
         ([date(2024, 1, 1)], pa.date64(), pa.date32()),
         ([datetime(2024, 1, 1)], pa.timestamp("s"), pa.timestamp("us")),
         ([datetime(2024, 1, 1)], pa.timestamp("ns"), pa.timestamp("us")),
+        ([datetime(2024, 1, 1)], pa.timestamp("us"), pa.timestamp("ms")),
+        ([time(1, 2)], pa.time64("us"), pa.time32("ms")),
         ([None, None], pa.null(), pa.decimal128(5, 2)),
         ([[1, None], None, []], pa.large_list(pa.int8()), pa.list_(pa.int32())),
         ([[1, 2], None], pa.list_(pa.int32(), 2), pa.list_(pa.int64())),
@@ -81,7 +87,6 @@ def test_safe_widening_keeps_every_value(
         (pa.bool_(), pa.int32()),
         (pa.decimal128(9, 4), pa.decimal128(9, 3)),
         (pa.decimal128(9, 0), pa.decimal128(9, 3)),
-        (pa.timestamp("us"), pa.timestamp("ms")),
         (pa.timestamp("us"), pa.timestamp("us", "UTC")),
         (pa.timestamp("us", "UTC"), pa.timestamp("us")),
         (pa.date32(), pa.timestamp("us")),
@@ -109,6 +114,8 @@ def test_zones_keep_the_instant() -> None:
     ("value", "given_type", "kind"),
     [
         (1001, pa.timestamp("ns"), pa.timestamp("us")),
+        (1001, pa.timestamp("us"), pa.timestamp("ms")),
+        (1001, pa.time64("us"), pa.time32("ms")),
         (2**60, pa.timestamp("s"), pa.timestamp("us")),
         (1001, pa.time64("ns"), pa.time64("us")),
     ],
@@ -118,6 +125,18 @@ def test_times_that_would_change_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=r"another type.*column='a'"):
         one([value], given_type, kind)
+
+
+@pytest.mark.parametrize("given_type", [pa.binary(), pa.large_binary(), pa.binary_view()])
+def test_binaries_of_another_size_are_refused(given_type: pa.DataType) -> None:
+    kind = pa.binary(2)
+    with pytest.raises(UsageError) as refused:
+        align(
+            pa.RecordBatch.from_arrays([pa.array([b"xy", None, b"x", b""], given_type)], ["a"]),
+            pa.schema([("a", kind)]),
+        )
+    what = "binary has another size than the table's"
+    assert str(refused.value) == f"{what}: column='a' row=2 expected='2 bytes' found='1 bytes'"
 
 
 SCHEMA = pa.schema(
