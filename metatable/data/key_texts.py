@@ -38,11 +38,9 @@ KEY, PATH = KEY_COLUMN, PATH_COLUMN
 
 
 def identity_columns(options: Options, columns: Sequence[str]) -> list[str]:
-    """The columns that say which key a row has: in partition scope with its partition's.
-
-    Raises UsageError where one of them is missing.
-    """
-    if KEY in columns:
+    """The columns that say which key a row has: in partition scope with its partition's; Hudi's own
+    where they are there. Raises UsageError where one is missing."""
+    if _has_texts(options, columns):
         return [KEY] if options.is_global else [KEY, PATH]
     wanted = list(options.key)
     if not options.is_global:
@@ -50,8 +48,14 @@ def identity_columns(options: Options, columns: Sequence[str]) -> list[str]:
     for name in wanted:
         if name not in columns:
             part = "key" if name in options.key else "partition"
+            if KEY in columns:  # the key is told, but not by what goes with it
+                part, name = "partition", PATH
             raise UsageError(f"the {part} column is missing", column=name, found=list(columns))
     return wanted
+
+
+def _has_texts(options: Options, columns: Sequence[str]) -> bool:
+    return KEY in columns and (options.is_global or PATH in columns)
 
 
 def key_column(options: Options, schema: pa.Schema) -> str:
@@ -67,7 +71,7 @@ def texts_of(
     options: Options, schema: pa.Schema, batch: pa.RecordBatch
 ) -> tuple[pa.Array, pa.Array]:
     """(record keys, partition paths) as string arrays; in global scope the paths are empty."""
-    if KEY in batch.schema.names and not options.is_global:
+    if _has_texts(options, batch.schema.names) and not options.is_global:
         return _meta_column(batch, KEY), _meta_column(batch, PATH)
     keys, paths = coded_texts_of(options, schema, batch)
     return keys, paths.dictionary_decode()
@@ -79,7 +83,7 @@ def coded_texts_of(
     """`texts_of`, with numbers for the partition paths, few of which stand for many rows: none of
     the dictionary's texts is there twice."""
     nowhere = pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), [""])
-    if KEY in batch.schema.names:
+    if _has_texts(options, batch.schema.names):
         paths = nowhere if options.is_global else _meta_column(batch, PATH).dictionary_encode()
         return _meta_column(batch, KEY), paths
     columns = identity_columns(options, batch.schema.names)

@@ -15,6 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -335,6 +336,30 @@ def test_categories_of_any_library_are_texts(tmp_path: Path, index: str) -> None
         assert table.filter_exists(known)["city"].to_pylist() == found["city"].to_list()
         assert table.upsert(known).inserted in (0, None)
     assert table.scan().to_arrow().num_rows == 50
+
+
+def test_binaries_of_fixed_size_come_back_from_libraries_that_have_none(tmp_path: Path) -> None:
+    schema = pa.schema({"id": pa.binary(4), "digest": pa.binary(2)})
+    table = metatable.create(tmp_path / "t", schema, key="id", storage_options=FAST)
+    table.insert(pa.table({"id": [b"aaaa", b"bbbb"], "digest": [b"12", None]}, schema))
+    held = table.scan().to_arrow().select(schema.names)
+    for frame in (pl.from_arrow(held), held.to_pandas(), duckdb.sql("from held")):
+        assert table.upsert(frame).updated == 2
+        assert table.read_keys(frame).num_rows == 2
+    assert table.scan().to_arrow().select(schema.names).sort_by("id").equals(held.sort_by("id"))
+    with pytest.raises(metatable.UsageError, match=r"another size.*column='id' row=1.*4 bytes"):
+        table.upsert(pl.DataFrame({"id": [b"aaaa", b"bbbbb"], "digest": [b"12", b"34"]}))
+
+
+def test_a_record_key_without_its_partition_path_is_none(tmp_path: Path) -> None:
+    table = make(str(tmp_path / "t"), "record", "partition")
+    table.insert(rows(0, 3))
+    held = table.scan(columns=["_hoodie_record_key", "id", "city"]).to_arrow()
+    assert table.read_keys(held).num_rows == 3  # by the columns that are the table's own
+    for ask in (table.read_keys, table.tag_locations, table.filter_exists, table.explain):
+        with pytest.raises(metatable.UsageError) as told:
+            ask(held.select(["_hoodie_record_key"]))
+        assert "partition column is missing: column='_hoodie_partition_path'" in str(told.value)
 
 
 def test_runs_beside_keys_are_rows_like_others(tmp_path: Path) -> None:
