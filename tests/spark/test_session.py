@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
+from metatable.cli.main import main
 from metatable.spark import session
+from metatable.storage.errors import UsageError
+from tests.index.rows import make
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the stand-ins are shell scripts")
 
@@ -47,7 +51,7 @@ def test_the_major_version_is_read_from_what_java_tells(
 def test_where_there_is_no_java_none_is_found(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bare.setenv("JAVA_HOME", str(tmp_path / "gone"))
     assert session.find_java() is None
-    with pytest.raises(RuntimeError, match="Spark needs Java 17 or newer"):
+    with pytest.raises(UsageError, match="Spark needs Java 17 or newer"):
         session.local_session("never")
 
 
@@ -96,3 +100,68 @@ def test_workers_run_the_python_that_runs_the_driver(spark: Any) -> None:
 def test_settings_of_the_caller_win_over_ours(spark: Any) -> None:
     assert spark.conf.get("spark.master") == "local[2,2]"
     assert spark.conf.get("spark.ui.enabled") == "false"
+
+
+class Started:
+    """Stands for pyspark's class of sessions where none runs, and for the one that it makes."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.builder = self
+
+    def getActiveSession(self) -> None:  # noqa: N802
+        return None
+
+    def appName(self, app: str) -> Started:  # noqa: N802
+        self.told.append(app)
+        return self
+
+    def config(self, *setting: str) -> Started:
+        self.told.append(setting)
+        return self
+
+    def getOrCreate(self) -> Started:  # noqa: N802
+        self.told.append("started")
+        return self
+
+    def stop(self) -> None:
+        self.told.append("stopped")
+
+
+@pytest.mark.parametrize("name", ["PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"])
+def test_where_spark_is_to_run_is_not_ours_to_say(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As under `spark-submit --master yarn`: a local master must not take its place."""
+    started = Started()
+    monkeypatch.setattr(session, "SparkSession", started)
+    monkeypatch.setenv(name, "25333")
+    with session.borrowed_session("compact") as found:
+        assert found is started
+    assert started.told == ["compact", "started", "stopped"]
+
+
+def test_a_service_on_spark_without_java_is_refused(
+    bare: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare.setattr(session, "SparkSession", Started())
+    make(str(tmp_path / "table"), "record", "global")
+    assert main(["compact", str(tmp_path / "table"), "--engine", "spark"]) == 2
+    assert "Spark needs Java 17 or newer" in capsys.readouterr().err
+
+
+def test_a_session_of_spark_submit_is_where_it_was_told_to_be() -> None:
+    code = """if True:
+        from metatable.spark import session
+        with session.borrowed_session("app") as found:
+            print(found.sparkContext.master)"""
+    java = str(session.find_java())
+    words = "--master local[1] --conf spark.ui.enabled=false pyspark-shell"
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "JAVA_HOME": java, "PYSPARK_SUBMIT_ARGS": words},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.splitlines()[-1] == "local[1]"
