@@ -70,9 +70,14 @@ def add_keys(parser: argparse.ArgumentParser) -> None:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Where rows go, and in which form."""
-    parser.add_argument("--output", metavar="FILE", help=".csv, .jsonl or .parquet")
+    parser.add_argument("--output", type=_file, metavar="FILE", help=".csv, .jsonl or .parquet")
     parser.add_argument("--format", choices=FORMS_OUT, help="the form of what is printed")
     parser.add_argument("--limit", type=at_least_one, metavar="N", help="no more rows than N")
+
+
+def _file(text: str) -> str | None:
+    """`-` is standard output, as without a name."""
+    return None if text == "-" else text
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from datetime import date, datetime, time
 from itertools import product
 from typing import IO, Any, Protocol, cast
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.csv
@@ -117,7 +118,7 @@ def _sink(output: str | None, form: str) -> Iterator[IO[bytes]]:
         yield cast(IO[bytes], _Stream(sys.stdout))
         return
     target = os.path.realpath(output)
-    partial = f"{target}.{os.getpid()}.partial"
+    partial = f"{target}.{uuid4().hex}.partial"  # in containers all processes have one number
     try:
         if os.path.exists(output) and not os.path.isfile(output):
             with open(output, "wb") as device:
