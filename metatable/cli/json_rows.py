@@ -2,9 +2,8 @@
 
 Columns of the table are read in its types: dates, times and timestamps are texts in ISO's form
 (with a zone only where the column has one; without it UTC is meant there), decimals numbers or
-texts, floats numbers or one of `WORDS`, binaries base64. An absent field is a null; a merge, for
-which it is not, wants the fields of the first line in every line. Maps, and dates, times, binaries
-and `WORDS` within lists and structs, need Parquet.
+texts, floats numbers or one of `WORDS`, binaries base64. What an absent field is, the verb says
+(`Absent`). Maps, and dates, times, binaries and `WORDS` within lists and structs, need Parquet.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import time
+from enum import Enum, auto
 from typing import IO, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from metatable.data.align import refuse_wrong
 from metatable.query.where_text import exactly
 from metatable.storage.errors import UsageError
 
-__all__ = ["Asked", "read"]
+__all__ = ["Absent", "Asked", "read"]
 
 BLOCK_BYTES = 4 << 20
 
@@ -40,14 +40,27 @@ WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _WORD = re.compile(rb'"(?:NaN|-?Infinity)"')
 
 
+class Absent(Enum):
+    """What it means that a line lacks a column of the table."""
+
+    NULL = auto()
+    """It is null: lines are whole rows."""
+    NOT_GIVEN = auto()
+    """It stays as it is: all lines must have the fields of the first."""
+    NO_MATTER = auto()
+    """Rows are asked for by their keys."""
+    LEFT_OUT = auto()
+    """Rows are given back: no more than the fields of the first line; a null where a later one
+    lacks one of these."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The table's columns, if there is one; those that must not be absent; whether all lines must
-    have the fields of the first."""
+    """The table's columns, if there is one; those that must not be absent; what others are."""
 
     schema: pa.Schema | None
     required: frozenset[str] = frozenset()
-    same_fields: bool = False
+    absent: Absent = Absent.NULL
 
 
 @dataclass(slots=True)
@@ -112,11 +125,13 @@ class _Reader:
             return self._guessed(block, None)
         known = {one.name: one for one in asked}
         given = pa.schema([known[name] for name in names if name in known])
+        _refuse_types(given, self.file)
         others = self._guessed(block, given) if set(names) - set(known) else given
         made = {one.name: one for one in others}
         fields = [known.get(name) or made[name] for name in names]
-        if not self.asked.same_fields:
-            fields += [one for one in asked if one.name not in {*names, *self.asked.required}]
+        if self.asked.absent in (Absent.NULL, Absent.NO_MATTER):
+            others = pa.schema([one for one in asked if not _holds_map(one.type)])
+            fields += [one for one in others if one.name not in {*names, *self.asked.required}]
         return pa.schema(fields)
 
     def _guessed(self, block: bytes, known: pa.Schema | None) -> pa.Schema:
@@ -138,7 +153,7 @@ class _Reader:
                 column = pa.array([], field.type)
             columns.append(self._cast(column, field))
         made = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        if self.asked.same_fields:
+        if self.asked.absent is Absent.NOT_GIVEN:
             self._check_fields(block, made)
         return made
 
@@ -237,7 +252,8 @@ class _Reader:
 
 def read(stream: IO[bytes], asked: Asked, file: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Columns and batches. Raises UsageError, also while it is read, naming file and line."""
-    _refuse_types(asked.schema, file)
+    if asked.absent is Absent.NULL:
+        _refuse_types(asked.schema, file)
     reader = _Reader(stream, file, asked)
     batches = reader.batches()
     first = next(batches, None)

@@ -182,9 +182,10 @@ def _print_keyed(
 ) -> int:
     """What `ask` makes of the rows, or of their keys, a chunk at a time, all on one version."""
     from metatable.cli.chunks import chunks, keys_of  # noqa: PLC0415  (loads pyarrow)
-    from metatable.cli.rows_in import given_rows  # noqa: PLC0415
+    from metatable.cli.rows_in import Absent, given_rows  # noqa: PLC0415
 
-    with at_work("reading", args) as shown, given_rows(args, table, shown) as rows:
+    absent = Absent.NO_MATTER if keys_only else Absent.LEFT_OUT
+    with at_work("reading", args) as shown, given_rows(args, table, shown, absent) as rows:
         asked = keys_of(rows, table) if keys_only else rows
         answers = map(ask, chunks(asked, asked.schema))
         first = next(answers)
@@ -254,9 +255,10 @@ def _explain(args: argparse.Namespace) -> int:
         return FINE
     if args.where is not None or args.as_of is not None:
         raise UsageError("explain keys or a scan", leave_out="--where, --as-of, or the keys")
-    from metatable.cli.rows_in import given_rows  # noqa: PLC0415  (loads pyarrow)
+    from metatable.cli.rows_in import Absent, given_rows  # noqa: PLC0415  (loads pyarrow)
 
-    with at_work("explain", args) as shown, given_rows(args, table, shown) as rows:
+    absent = Absent.NO_MATTER
+    with at_work("explain", args) as shown, given_rows(args, table, shown, absent) as rows:
         told = table.explain(rows, args.version)
     print_result(told, args)
     return FINE

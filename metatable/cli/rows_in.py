@@ -15,7 +15,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any
@@ -24,14 +24,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metatable.cli import csv_rows, json_rows
+from metatable.cli.json_rows import Absent
 from metatable.cli.progress import Progress
 from metatable.cli.row_arguments import FORMS_IN
+from metatable.data.align import align
 from metatable.data.key_texts import identity_columns
+from metatable.data.schema import META_FIELDS
 from metatable.storage.errors import UsageError
 from metatable.storage.system_errors import in_temporary_folder
 from metatable.table import Table
 
-__all__ = ["Given", "given_keys", "given_rows", "inferred_schema"]
+__all__ = ["Absent", "Given", "given_keys", "given_rows", "inferred_schema"]
 
 _SUFFIXES = {
     ".csv": "csv",
@@ -55,8 +58,8 @@ class Given:
     """Types of the columns that are known; None: all are found out."""
     required: frozenset[str] = frozenset()
     """Columns that JSON lines must not leave out."""
-    same_fields: bool = False
-    """An absent field is not a null: all lines must have those of the first."""
+    absent: Absent = Absent.NULL
+    """What a column is that a line of JSON lacks."""
     format: str | None = None
     delimiter: str | None = None
     nulls: Sequence[str] = ("",)
@@ -65,7 +68,7 @@ class Given:
 
 @contextmanager
 def given_rows(
-    args: argparse.Namespace, table: Table, shown: Progress, same_fields: bool = False
+    args: argparse.Namespace, table: Table, shown: Progress, absent: Absent = Absent.NULL
 ) -> Iterator[pa.RecordBatchReader]:
     """The rows of `args.rows`, or the keys of `args.key`, for one pass. Raises UsageError."""
     keys = getattr(args, "key", None)
@@ -79,7 +82,7 @@ def given_rows(
     given = Given(
         schema,
         required=frozenset(required),
-        same_fields=same_fields,
+        absent=absent,
         format=args.given_format,
         delimiter=args.delimiter,
         nulls=args.null or ("",),
@@ -125,11 +128,13 @@ def inferred_schema(path: str, format_: str | None = None) -> pa.Schema:
 
 @contextmanager
 def _stream(paths: Sequence[str], given: Given, shown: Progress) -> Iterator[pa.RecordBatchReader]:
-    """The rows of all files, one behind the other, with the columns of the first."""
+    """The rows of all files, one behind the other, with the columns of the first. Those of a
+    single one are as they are."""
     sizes = [_size(path) for path in paths]
     total = None if None in sizes else float(sum(size for size in sizes if size))
     with ExitStack() as opened:
         first = _opened(paths[0], given, opened)
+        made = first.schema if len(paths) == 1 else _common(first.schema, given.schema)
 
         def batches() -> Iterator[pa.RecordBatch]:
             before, file = 0.0, first
@@ -140,10 +145,11 @@ def _stream(paths: Sequence[str], given: Given, shown: Progress) -> Iterator[pa.
                     _check_columns(path, file.schema, first.schema)
                 for batch in file.batches:
                     shown.advance(before + file.bytes_read(), total)
-                    yield batch if not place else _conformed(batch, first.schema, path)
+                    yield batch if len(paths) == 1 else _conformed(batch, made, known, path)
                 before += sizes[place] or 0
 
-        yield pa.RecordBatchReader.from_batches(first.schema, batches())
+        known = frozenset(given.schema.names if given.schema else ())
+        yield pa.RecordBatchReader.from_batches(made, batches())
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +173,12 @@ def _opened(path: str, given: Given, files: ExitStack) -> _OpenFile:
         stream = pa.CompressedInputStream(stream, packed)
     if form == "csv":
         delimiter = given.delimiter or ("\t" if _suffix(path)[0] == ".tsv" else ",")
-        schema, read = csv_rows.read(stream, given.schema, path, delimiter, given.nulls)
+        known = pa.schema([*META_FIELDS, *(given.schema or ())])
+        schema, read = csv_rows.read(stream, known, path, delimiter, given.nulls)
         files.callback(read.close)
         rows: Iterator[pa.RecordBatch] = read
     else:
-        asked = json_rows.Asked(given.schema, given.required, given.same_fields)
+        asked = json_rows.Asked(given.schema, given.required, given.absent)
         schema, rows = json_rows.read(io.BufferedReader(stream), asked, path)
 
     def tell() -> float:
@@ -266,13 +273,43 @@ def _check_columns(path: str, found: pa.Schema, expected: pa.Schema) -> None:
         )
 
 
-def _conformed(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
-    """The rows in the types of the first file. Whether there may be nulls the table decides."""
+def _common(first: pa.Schema, table: pa.Schema | None) -> pa.Schema:
+    """What rows of several files become: of the table's types, and of the first file's where it has
+    a column that the table has not, or does not take. Whether there may be nulls the table
+    decides."""
+    known = {one.name: one.type for one in table or ()}
+    types = [_type_of(one, known.get(one.name, one.type)) for one in first]
+    return pa.schema([*zip(first.names, types, strict=True)])
+
+
+def _type_of(field: pa.Field, wanted: pa.DataType) -> pa.DataType:
     try:
-        columns = [batch[field.name].cast(field.type) for field in schema]
+        nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type)], names=[field.name])
+        align(nothing, pa.schema([(field.name, wanted)]))
+    except UsageError:
+        return field.type
+    return wanted
+
+
+def _conformed(
+    batch: pa.RecordBatch, schema: pa.Schema, known: Collection[str], path: str
+) -> pa.RecordBatch:
+    """The rows in these types, by the rules that a table has for what it is given. Numbers that it
+    does not know were guessed, file by file: of those, integers become floats where all do."""
+    try:
+        for place, field in enumerate(batch.schema):
+            wanted = schema.field(field.name)
+            if field.name not in known and _become_floats(field.type, wanted.type):
+                batch = batch.set_column(place, wanted, batch.column(place).cast(wanted.type))
+        return align(batch, schema)
     except pa.ArrowException as error:
         raise UsageError("files of different types", file=path, found=_line(error)) from error
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    except UsageError as error:
+        raise UsageError(error.what, file=path, **error.facts) from error
+
+
+def _become_floats(given: pa.DataType, wanted: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(given) and pa.types.is_floating(wanted))
 
 
 def _line(error: BaseException) -> str:

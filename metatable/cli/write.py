@@ -115,13 +115,14 @@ def _note(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _write(operation: str, args: argparse.Namespace) -> int:
-    from metatable.cli.rows_in import given_rows  # noqa: PLC0415  (loads pyarrow)
+    from metatable.cli.rows_in import Absent, given_rows  # noqa: PLC0415  (loads pyarrow)
 
     table, how = open_table(args), dict[str, Any](note=_note(args))
     if "sort_by" in args:
         how["sort_by"] = chosen(args.sort_by)
+    absent = Absent.NOT_GIVEN if operation == "merge" else Absent.NULL
     with at_work(operation, args) as shown:
-        with given_rows(args, table, shown, same_fields=operation == "merge") as rows:
+        with given_rows(args, table, shown, absent) as rows:
             done = getattr(table, operation)(rows, **how)
     print_result(done, args)
     return FINE
@@ -172,11 +173,11 @@ def _told_what_goes(
 
 
 def _delete(args: argparse.Namespace) -> int:
-    from metatable.cli.rows_in import given_rows  # noqa: PLC0415  (loads pyarrow)
+    from metatable.cli.rows_in import Absent, given_rows  # noqa: PLC0415  (loads pyarrow)
 
     table, note = open_table(args), _note(args)
     with at_work("delete", args) as shown:
-        with given_rows(args, table, shown) as rows:
+        with given_rows(args, table, shown, Absent.NO_MATTER) as rows:
             if not args.dry_run:
                 done: Any = table.delete(rows, note=note)
             else:

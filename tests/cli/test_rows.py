@@ -612,9 +612,63 @@ def test_columns_that_text_cannot_hold_ask_for_parquet(
     assert run.objects("scan", table_uri) == [
         {"id": "a", "tags": ["x"], "m": {"k": 1}, "s": {"x": 5}}
     ]
-    for name, text in (("b.csv", "id,tags\na,b\n"), ("b.jsonl", '{"id": "a"}\n')):
-        run("upsert", table_uri, write(tmp_path / name, text), code=2)
+    lines = write(tmp_path / "b.jsonl", '{"id": "a"}\n')
+    for path in (write(tmp_path / "b.csv", "id,tags\na,b\n"), lines):
+        run("upsert", table_uri, path, code=2)
         assert "Parquet" in run.told.err
+    named = write(tmp_path / "c.jsonl", '{"id": "a", "m": {"k": 2}}\n')
+    for verb in ("merge", "delete"):
+        run(verb, table_uri, named, code=2)
+        assert "JSON lines cannot hold this column" in run.told.err
+    tags = write(tmp_path / "d.jsonl", '{"id": "a", "tags": ["y"]}\n')
+    run("merge", table_uri, tags)
+    assert run.objects("lookup", table_uri, lines) == [
+        {"id": "a", "tags": ["y"], "m": {"k": 1}, "s": {"x": 5}}
+    ]
+    run("delete", table_uri, lines)
+    assert run("scan", table_uri, "--json") == ""
+
+
+def test_tag_gives_the_fields_that_it_was_given(run: Words, rides: str, tmp_path: Path) -> None:
+    lines = write(tmp_path / "a.jsonl", '{"id": "a", "n": 1}\n{"id": "b"}\n')
+    run("insert", rides, write(tmp_path / "a.csv", "id,city,n\na,Ulm,7\n"))
+    first, second = run.objects("tag", rides, lines)
+    assert (list(first), first["n"], second["n"]) == (["id", "n", "_location"], 1, None)
+    more = write(tmp_path / "b.jsonl", '{"id": "a"}\n{"id": "b", "city": "Ulm"}\n')
+    run("tag", rides, more, code=2)
+    assert "line=2" in run.told.err
+    assert "found=\"field 'city'\"" in run.told.err
+    assert len(run.objects("lookup", rides, more)) == 1
+
+
+def test_hudis_own_columns_are_looked_up_from_every_form(
+    run: Words, rides: str, tmp_path: Path
+) -> None:
+    run("insert", rides, write(tmp_path / "a.csv", "id,city,n\n007,Ulm,7\n"))
+    for form in ("csv", "jsonl", "parquet"):
+        both, keys = str(tmp_path / f"both.{form}"), str(tmp_path / f"keys.{form}")
+        named = "_hoodie_record_key,_hoodie_partition_path"
+        run("scan", rides, "--columns", named, "--output", both)
+        assert run.objects("lookup", rides, both)[0]["n"] == 7
+        run("delete", rides, both, code=2)
+        told = run.told.err
+        run("delete", rides, both, "--dry-run", code=2)
+        assert told == run.told.err
+        assert "the key column is missing: column='id'" in told
+        run("scan", rides, "--columns", "_hoodie_record_key,id", "--output", keys)
+        assert run.objects("lookup", rides, keys)[0]["n"] == 7
+        assert "1 of 1 keys would go" in run("delete", rides, keys, "--dry-run")
+
+
+def test_a_killed_scan_is_not_in_the_way_of_the_next(
+    run: Words, rides: str, tmp_path: Path
+) -> None:
+    run("insert", rides, write(tmp_path / "a.csv", "id,n\na,1\n"))
+    output = tmp_path / "out.csv"
+    write(tmp_path / f"out.csv.{os.getpid()}.partial", "half")  # as one of this number leaves it
+    run("scan", rides, "--columns", "n", "--output", str(output))
+    assert output.read_text() == '"n"\n1\n'
+    assert run("scan", rides, "--columns", "n", "--output", "-", "--format", "csv") == '"n"\n1\n'
 
 
 def test_object_stores_are_told_by_the_environment(
