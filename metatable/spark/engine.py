@@ -39,7 +39,7 @@ from metatable.engine.protocol import Task
 from metatable.spark.columns import literal, named, weight_of_row, within
 from metatable.spark.demands import check_session, is_connect, is_session, mendable, planning
 from metatable.spark.plans import is_stored, size_told
-from metatable.spark.types import arrow_schema, spark_schema
+from metatable.spark.types import arrow_schema, carried, task_schema
 from metatable.spark.workers import (
     BATCH_ROWS,
     COUNTED,
@@ -126,11 +126,11 @@ class SparkEngine:
 
     def _sent(self, table: pa.Table) -> DataFrame:
         """The rows of a table of this process."""
-        schema = spark_schema(table.schema)
+        schema = carried(table.schema)
         if not table.num_rows:
             return self.session.createDataFrame([], schema)
         if is_connect(self.session) or int(self.session.conf.get(_BATCH_LIMIT) or 0) > 0:
-            return self.session.createDataFrame(table, schema)
+            return self.session.createDataFrame(table.cast(arrow_schema(schema)), schema)
         # 0 and less mean no limit, but pyspark cuts a table into batches of so many rows
         made = arrow_schema(schema)
         pieces = table.to_batches(max_chunksize=BATCH_ROWS)
@@ -144,14 +144,14 @@ class SparkEngine:
 
     def schema(self, rows: DataFrame) -> pa.Schema:
         with _own_errors():
-            return arrow_schema(rows.schema)
+            return task_schema(rows.schema)
 
     def map(
         self, rows: DataFrame, inputs: Sequence[str], task: Task, schema: pa.Schema
     ) -> DataFrame:
         """What `task` makes of the columns `inputs`, a call for each partition."""
         asked = self.select(rows, inputs)
-        given, made = self.schema(asked), spark_schema(schema)
+        given, made = self.schema(asked), carried(schema)
         call = partial(mapped, task=task, given=given, made=arrow_schema(made))
         with planning(self.session), _own_errors():
             return asked.mapInArrow(call, made)
@@ -171,7 +171,7 @@ class SparkEngine:
         for name in fields.names:
             if name in rows.columns:
                 raise UsageError("a column is there already", column=name, found=rows.columns)
-        made = spark_schema(fields)
+        made = carried(fields)
         single = len(made.fields) == 1
         answer = answering(task, self.schema(asked), arrow_schema(made), single)
         # not to be worked out twice where a filter on the answer is pushed down
@@ -348,7 +348,7 @@ def _no_rows(data: Any) -> UsageError:
 def _outline(rows: DataFrame, on: Sequence[str]) -> pa.Schema:
     """The columns of `rows`, with types only where they matter: others may be Spark's alone."""
     fields = {field.name: field for field in rows.schema.fields}
-    known = arrow_schema(StructType([fields[name] for name in on if name in fields]))
+    known = task_schema(StructType([fields[name] for name in on if name in fields]))
     return pa.schema([known.field(name) if name in on else (name, pa.null()) for name in fields])
 
 

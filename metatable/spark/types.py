@@ -4,16 +4,25 @@ pyspark has such functions of its own, but they change from version to version, 
 types through that come back as other ones. Here a type is either in the table or refused.
 A timestamp with a zone is an instant (Spark's TimestampType), one without is a reading of a
 clock (TimestampNTZType); both are in microseconds, in Spark as in Arrow.
+
+Two types a table may have and Spark has not: binaries of fixed size, and milliseconds. Such columns
+are binaries and microseconds there. Between our tasks Spark carries beside them what they were
+(`carried`), and a task is given that (`task_schema`).
 """
 
 from __future__ import annotations
+
+import base64
 
 import pyarrow as pa
 from pyspark.sql import types as spark
 
 from metatable.storage.errors import UsageError
 
-__all__ = ["arrow_schema", "spark_schema"]
+__all__ = ["arrow_schema", "carried", "spark_schema", "task_schema"]
+
+_WAS = "metatable.arrow"
+"""Metadata of a column: its field as Arrow writes a schema, in base64."""
 
 _PAIRS: list[tuple[pa.DataType, spark.DataType]] = [
     (pa.bool_(), spark.BooleanType()),
@@ -38,14 +47,48 @@ _TO_ARROW = {type(theirs): ours for ours, theirs in _PAIRS}
 
 
 def arrow_schema(schema: spark.StructType) -> pa.Schema:
-    """Arrow's columns for Spark's. Raises UsageError for a type that is not in the table."""
+    """Arrow's columns for Spark's, as it sends and takes them. Raises UsageError for a type that is
+    not in the table."""
     return pa.schema([_arrow_field(field) for field in schema.fields])
+
+
+def task_schema(schema: spark.StructType) -> pa.Schema:
+    """`arrow_schema`, with the types of before of what is `carried`."""
+    return pa.schema([_was(field) or _arrow_field(field) for field in schema.fields])
+
+
+def carried(schema: pa.Schema) -> spark.StructType:
+    """`spark_schema` of what tasks make and others are given: where Spark has no such type, with
+    what it was."""
+    made = spark_schema(schema)
+    for ours, theirs in zip(schema, made.fields, strict=True):
+        if _is_only_ours(ours.type):
+            alone = pa.schema([ours.remove_metadata()]).serialize()
+            theirs.metadata = {_WAS: base64.b64encode(alone).decode()}
+    return made
 
 
 def spark_schema(schema: pa.Schema, nullable: bool = False) -> spark.StructType:
     """Spark's columns for Arrow's (all `nullable` if asked for). Raises UsageError."""
     fields = [field.with_nullable(True) for field in schema] if nullable else list(schema)
     return spark.StructType([_spark_field(field) for field in fields])
+
+
+def _is_only_ours(kind: pa.DataType) -> bool:
+    """Whether Spark has no such type, or not one of those in it."""
+    if pa.types.is_nested(kind):
+        return any(_is_only_ours(kind.field(place).type) for place in range(kind.num_fields))
+    is_coarse = pa.types.is_timestamp(kind) and kind.unit == "ms"
+    return bool(is_coarse or pa.types.is_fixed_size_binary(kind))
+
+
+def _was(field: spark.StructField) -> pa.Field | None:
+    """What is carried of it. The name is what it has now, and there may be nulls by now."""
+    told = field.metadata.get(_WAS)
+    if told is None:
+        return None
+    [found] = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told)))
+    return found.with_name(field.name).with_nullable(field.nullable)
 
 
 def _arrow_field(field: spark.StructField) -> pa.Field:
@@ -84,6 +127,7 @@ def _spark(kind: pa.DataType, column: str) -> spark.DataType:
         return spark.StructType([_spark_field(field) for field in kind])
     if pa.types.is_timestamp(kind):
         return spark.TimestampNTZType() if kind.tz is None else spark.TimestampType()
-    if kind not in _TO_SPARK:
+    known = pa.binary() if pa.types.is_fixed_size_binary(kind) else kind
+    if known not in _TO_SPARK:
         raise UsageError("Spark has no such type", column=column, found=str(kind))
-    return _TO_SPARK[kind]
+    return _TO_SPARK[known]

@@ -28,7 +28,7 @@ from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_newest
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
-from metatable.write import commit_pass
+from metatable.write import commit_pass, few_rows
 from metatable.write.commit_pass import write
 from tests.index.rows import make, rows, told_tags
 from tests.long import LONG
@@ -372,3 +372,51 @@ def test_columns_that_are_not_the_tables_are_refused_before_a_row_is_worked_out(
     for verb in (table.upsert, table.insert, table.merge):
         with pytest.raises(UsageError, match=told):
             verb(frame)
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize("near", [True, False])
+def test_what_spark_has_no_type_for_is_written_back(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, near: bool, table_type: str
+) -> None:
+    schema = pa.schema(
+        {
+            "id": pa.string(),
+            "digest": pa.binary(2),
+            "at": pa.timestamp("ms"),
+            "inner": pa.struct([("d", pa.list_(pa.binary(3))), ("t", pa.timestamp("ms", "UTC"))]),
+        }
+    )
+    monkeypatch.setattr(few_rows, "ROWS", 1000 if near else 0)
+    monkeypatch.setattr(few_rows, "NEAR_ROWS", 1000 if near else 0)
+    table = metatable.create(
+        tmp_path / "t",
+        schema,
+        key="id",
+        ordering="at",
+        table_type=table_type,
+        storage_options={"durable": "false"},
+    )
+    held = [
+        {"id": "a", "digest": b"12", "at": 1, "inner": {"d": [b"abc", None], "t": 5000}},
+        {"id": "b", "digest": None, "at": 2000, "inner": None},
+    ]
+    given = pa.Table.from_pylist(held, schema)
+    table.insert(given)
+    text = "named_struct('d', array(cast('abc' as binary), null), 't', timestamp_millis(5000))"
+    frame = spark.createDataFrame(
+        [("a", 2, "34"), ("b", 1999, "56")], "id string, at int, d string"
+    )
+    digest, moment = "cast(d as binary) as digest", "timestamp_millis(at)::timestamp_ntz as at"
+    done = table.upsert(frame.selectExpr("id", digest, moment, f"{text} as inner"))
+    assert (done.updated, done.stale, done.engine) == (1, 1, "local" if near else "spark")
+    expected = pa.Table.from_pylist([held[0] | {"digest": b"34", "at": 2}, held[1]], schema)
+    assert table.scan().to_arrow().sort_by("id").equals(expected)
+    for changed in (
+        "cast('123' as binary) as digest",
+        "timestamp_micros(1)::timestamp_ntz as at",
+    ):
+        others = [digest] if changed.endswith("at") else [moment]
+        with pytest.raises(UsageError, match=r"another (size|type) than the table"):
+            table.upsert(frame.selectExpr("id", changed, *others))
+    assert table.verify().findings == ()
