@@ -29,7 +29,7 @@ widened among integers alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -51,6 +51,7 @@ __all__ = [
     "WidenColumn",
     "back_behind",
     "changed",
+    "having_passed",
     "holds_all",
     "needs_rewriting",
     "rewritten",
@@ -243,6 +244,14 @@ def back_behind(schema: TableSchema, since: TableSchema) -> TableSchema:
         past_names=_with_names(schema.past_names, *names),
         past_stats=_with_names(schema.past_stats, *stats),
     )
+
+
+def having_passed(schema: TableSchema, others: Mapping[str, int]) -> TableSchema:
+    """The schema of a table whose files have these fields beside its columns, by path, with their
+    ids: none of the ids is given out again, and a name that is, is another column."""
+    last = max([schema.last_column_id, *others.values()])
+    past = _with_names(schema.past_names, *sorted(others))
+    return replace(schema, last_column_id=last, past_names=past)
 
 
 def with_new_columns(schema: TableSchema, given: pa.Schema, options: Options) -> TableSchema:

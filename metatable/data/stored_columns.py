@@ -13,7 +13,7 @@ the table any more is passed over. All else is damage.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -81,6 +81,10 @@ class StoredColumns:
         if len(names) < len(self.fields):
             [(found, _)] = names.most_common(1)
             raise CorruptError("two columns of a file have one name", path=self.path, found=found)
+
+    def ids(self) -> dict[str, int]:
+        """As `TableSchema.ids`, of the file's own fields; 0 where one tells none."""
+        return dict(_walked([one for one in self.fields if one.name not in META_COLUMNS]))
 
     def find(self, name: str, table: TableSchema | None) -> pa.Field | None:
         """The file's field for the column of this name, a meta column or one of the table's."""
@@ -217,6 +221,18 @@ class AskedColumns:
                 "data file holds nulls in a required column", path=path, found=field.name
             )
         return self.stored.fitted(column, stored, field, own)
+
+
+def _walked(fields: Iterable[pa.Field], parent: str = "") -> Iterator[tuple[str, int]]:
+    for one in fields:
+        path, kind = f"{parent}{one.name}", one.type
+        yield path, _id_of(one)
+        if pa.types.is_struct(kind):
+            yield from _walked(kind, f"{path}.")
+        elif is_list(kind):
+            yield from _walked([kind.value_field.with_name("element")], f"{path}.")
+        elif pa.types.is_map(kind):
+            yield from _walked([kind.item_field.with_name("value")], f"{path}.")
 
 
 def schema_with_ids(columns: TableSchema) -> pa.Schema:

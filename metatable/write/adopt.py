@@ -41,6 +41,7 @@ from metatable.data.other_writers import (
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.savepoint_metadata import is_of_metatable, of_another_life
 from metatable.data.schema import encode_schema, normal
+from metatable.data.schema_changes import having_passed
 from metatable.data.schema_on_read import refuse_renamed
 from metatable.data.schema_text import TableSchema
 from metatable.data.timeline import Timeline, completed_path, later_of
@@ -62,7 +63,12 @@ from metatable.storage import clock
 from metatable.storage.errors import ConflictError, CorruptError, UpgradeError, UsageError
 from metatable.storage.store import Store
 from metatable.write.build import build_hfiles
-from metatable.write.stored_entries import StoredFiles, refuse_duplicates, runs_of
+from metatable.write.stored_entries import (
+    StoredFiles,
+    passed_over,
+    refuse_duplicates,
+    runs_of,
+)
 
 __all__ = ["OPERATION", "adopt_table", "enough_buckets"]
 
@@ -196,14 +202,15 @@ def _with_entries(
     columns = stats_columns(view.table_schema, first.options)
     files = StoredFiles.of(view, index, partitions, columns, foreign=True)
     scratch = engine.scratch(store, owner.name)
-    runs = runs_of(engine, files, scratch, live.slices)
+    told = runs_of(engine, files, scratch, live.slices)
     try:
+        others, runs = passed_over(scratch, told)
         refuse_duplicates(engine, files, scratch, live.slices, runs)
         made = enough_buckets(first.options, partitions, runs, buckets)
         partitions = partitions_of(made, create_index(made))
         refs, unput = build_hfiles(engine, store, scratch, partitions, runs, owner)
     finally:
-        drop_runs(scratch, runs)
+        drop_runs(scratch, told)
     rows = sum(run.entry_count for run in runs if run.partition not in made.buckets)
     pages: dict[str, tuple[PageRef, ...]] = {}
     for name, some in refs.items():
@@ -213,6 +220,7 @@ def _with_entries(
     put_files(store, unput)
     return replace(
         first,
+        schema=having_passed(view.table_schema, others).encode(),
         options=made,
         pages=pages,
         summary={"files": len(live.slices), "rows": rows},

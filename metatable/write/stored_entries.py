@@ -43,7 +43,7 @@ from metatable.engine.protocol import Engine
 from metatable.index.footer_bloom import denied_by_footer
 from metatable.index.placement import Placement
 from metatable.index.protocol import Index
-from metatable.metadata.entry_files import Run, read_places, write_run
+from metatable.metadata.entry_files import Run, read_places, read_run, write_run
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.metadata.written import PassingRows, WrittenSlice, entries_of
@@ -52,7 +52,7 @@ from metatable.storage.errors import UpgradeError, UsageError
 from metatable.storage.hashing import xxh64
 from metatable.storage.store import Store
 
-__all__ = ["StoredFiles", "refuse_duplicates", "runs_of"]
+__all__ = ["StoredFiles", "passed_over", "refuse_duplicates", "runs_of"]
 
 TASK_BYTES = 64 << 20
 """Fewer bytes of data files are not worth a task of their own."""
@@ -68,6 +68,10 @@ FEW_HASHES = 1000
 
 IDENTITIES = "identities"
 """The run with a hash of every key: no metadata partition, and gone with the scratch."""
+
+PASSED_OVER = "passed over"
+"""The run of fields that files have and the table has not, with their ids: no metadata partition
+either."""
 
 _IDENTITIES = pa.schema([pa.field("place", pa.int64()), pa.field("hash", pa.uint64())])
 _META = pa.schema([pa.field(KEY, pa.string()), pa.field(PATH, pa.string())])
@@ -150,6 +154,21 @@ def runs_of(
     return run_jobs(engine, _jobs(slices), work, Run, _tasks(engine, slices))
 
 
+def passed_over(scratch: Store, runs: Sequence[Run]) -> tuple[dict[str, int], list[Run]]:
+    """(paths of what other writers' files have beside the columns, each with the greatest column
+    id that it has in one, 0 where files tell none; the other runs)."""
+    told: dict[str, int] = {}
+    for run in runs:
+        for batch in read_run(scratch, run) if run.partition == PASSED_OVER else ():
+            _greatest(told, dict(zip(*batch.to_pydict().values(), strict=True)))
+    return told, [run for run in runs if run.partition != PASSED_OVER]
+
+
+def _greatest(told: dict[str, int], more: Mapping[str, int]) -> None:
+    for path, number in more.items():
+        told[path] = max(number, told.get(path, 0))
+
+
 def refuse_duplicates(
     engine: Engine[Any],
     files: StoredFiles,
@@ -195,8 +214,9 @@ def _entry_runs(
     """Task: runs of the entries of some slices."""
     files, scratch = files.counting(counters), scratch.counting(counters)
     entries: dict[str, list[pa.Table]] = {}
+    others: dict[str, int] = {}
     for job in jobs:
-        written = _read(files, FileSlice.decode(job.slice))
+        written = _read(files, FileSlice.decode(job.slice), others)
         for name, told in entries_of([written], files.partitions):
             entries.setdefault(name, []).append(told)
         if files.foreign:
@@ -204,6 +224,9 @@ def _entry_runs(
         if sum(one.nbytes for parts in entries.values() for one in parts) > TOLD_BYTES:
             yield from _runs(scratch, entries)
             entries = {}
+    if others:
+        columns = [pa.array([*others], pa.string()), pa.array([*others.values()], pa.int64())]
+        entries[PASSED_OVER] = [pa.table(columns, names=["path", "id"])]
     yield from _runs(scratch, entries)
 
 
@@ -214,8 +237,9 @@ def _runs(scratch: Store, entries: dict[str, list[pa.Table]]) -> Iterator[Run]:
             yield write_run(scratch, name, told)
 
 
-def _read(files: StoredFiles, made: FileSlice) -> WrittenSlice:
-    told = _footer_stats(files, made)
+def _read(files: StoredFiles, made: FileSlice, others: dict[str, int]) -> WrittenSlice:
+    """What there is to tell of a slice; what its file has beside the columns goes to `others`."""
+    told = _footer_stats(files, made, others)
     known = {one.column for one in told}
     passing = {name: called for name, called in files.columns.items() if name not in known}
     asked = files.asked(passing)
@@ -230,16 +254,21 @@ def _read(files: StoredFiles, made: FileSlice) -> WrittenSlice:
     return WrittenSlice(FileSlice(made.base), None, keys, keys, keys.slice(0, 0), (*stats, *told))
 
 
-def _footer_stats(files: StoredFiles, made: FileSlice) -> list[ColumnStats]:
+def _footer_stats(files: StoredFiles, made: FileSlice, others: dict[str, int]) -> list[ColumnStats]:
     """What need not be read, of a file whose columns can be."""
-    if not files.columns:
+    if not (files.columns or files.foreign):
         return []
     with open_parquet(files.store, made.base) as parquet:
         footer, held = parquet.metadata, parquet.schema_arrow
         if files.foreign:
             _check_calendar(made, footer)
             _check_columns(files, made, held)
-            _check_ids(files, made, StoredColumns.of(parquet, made.path))
+            stored = StoredColumns.of(parquet, made.path)
+            _check_ids(files, made, stored)
+            known = files.table.ids()
+            _greatest(
+                others, {path: one for path, one in stored.ids().items() if path not in known}
+            )
         wanted = pa.schema([one for one in files.schema if one.name in files.columns])
         return of_footer(footer, held, wanted)
 
@@ -256,17 +285,20 @@ def _hashed(files: StoredFiles, written: WrittenSlice) -> pa.Table:
 
 def _check_ids(files: StoredFiles, made: FileSlice, stored: StoredColumns) -> None:
     """Files of a table of ours, that has lost what it knew of itself, tell ids: are they those that
-    its columns get now?"""
-    for field in files.schema:
-        found = stored.find(field.name, files.table)
-        there = any(one.name == field.name for one in stored.fields)
-        if there if found is None else found.name != field.name:
+    its columns, and what lies in them, get now?"""
+    if not stored.by_id:
+        return
+    known = files.table.ids()
+    called = {number: path for path, number in known.items()}
+    for path, found in stored.ids().items():
+        if known.get(path, found) != found or called.get(found, path) != path:
             raise UpgradeError(
                 "a data file tells its columns by ids that are not the table's: create one from"
                 " its rows",
                 path=made.path,
-                column=field.name,
-                found=None if found is None else found.name,
+                column=path,
+                expected=known.get(path),
+                found=found,
             )
 
 

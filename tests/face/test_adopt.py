@@ -32,6 +32,7 @@ from hudi import HudiReadOptions, HudiTableBuilder
 import metatable
 from metatable import ConflictError, CorruptError, StoreError, Table, UpgradeError, UsageError
 from metatable.data.savepoint_metadata import _SCHEMA, is_of_metatable
+from metatable.data.schema_changes import ColumnChange
 from metatable.data.timeline_records import decoded, encoded
 from metatable.engine.local import LocalEngine
 from metatable.metadata.home import HOME
@@ -1312,6 +1313,69 @@ def test_columns_that_came_and_went_are_not_taken_for_others(tmp_path: Path) -> 
     table.insert(arrow(rows(4, 6, 1)))
     theirs = stripped(tmp_path / "table")
     check_refused(theirs, UpgradeError, "ids that are not the table's")
+
+
+NESTED = pa.schema(
+    {
+        "id": pa.int64(),
+        "at": pa.struct({"x": pa.int64(), "y": pa.int64()}),
+        "stops": pa.list_(pa.struct({"x": pa.int64(), "y": pa.int64()})),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        metatable.MoveColumn("at.y", ""),
+        metatable.MoveColumn("stops.element.y", ""),
+        metatable.AddColumn("at.z", pa.int64(), after=""),
+        metatable.DropColumn("at.x"),
+    ],
+)
+def test_fields_of_structs_are_not_taken_for_others(tmp_path: Path, change: ColumnChange) -> None:
+    table = metatable.create(tmp_path / "table", NESTED, key="id", storage_options=FAST)
+    row = {"id": 1, "at": {"x": 1, "y": 2}, "stops": [{"x": 1, "y": 2}]}
+    table.insert(pa.Table.from_pylist([row], NESTED))
+    table.alter(change)
+    table.insert(pa.Table.from_pylist([{"id": 2}], pa.schema({"id": pa.int64()})))
+    check_refused(stripped(tmp_path / "table"), UpgradeError, "ids that are not the table's")
+
+
+@pytest.mark.parametrize("stats_columns", [32, 0])
+def test_an_id_of_a_column_that_went_is_not_given_again(tmp_path: Path, stats_columns: int) -> None:
+    table = created(tmp_path / "table", "metadata_bloom", "partition", hudi_readable=False)
+    table.alter(metatable.AddColumn("last", pa.int64()))
+    table.insert(arrow(rows(0, 4, 1)).append_column("last", pa.array([7] * 4)))
+    table.alter(metatable.DropColumn("last"))
+    table.insert(arrow(rows(4, 6, 1)))
+    theirs = stripped(tmp_path / "table")
+    ours = adopt(theirs, options={"stats_columns": stats_columns, "hudi_readable": False})
+    ours.alter(metatable.AddColumn("new", pa.int64()))
+    assert ours.scan(columns=["new"]).to_arrow()["new"].to_pylist() == [None] * 6
+    assert ours.verify().findings == ()
+
+
+def test_a_name_that_files_hold_and_the_table_has_not_is_another_column(tmp_path: Path) -> None:
+    """Hudi's readers go by names, so the files are written anew."""
+    table = created(tmp_path / "table", "metadata_bloom", "partition")
+    table.insert(arrow(rows(0, 4, 1)))
+    theirs = stripped(tmp_path / "table")
+    for file in Path(theirs).rglob("*.parquet"):
+        held = pq.read_table(file, partitioning=None)
+        words = held.schema.metadata
+        held = held.append_column("gone", pa.array([42] * len(held)))
+        metadata = {name: word for name, word in words.items() if b"field_ids" not in name}
+        pq.write_table(held.replace_schema_metadata(metadata), file)
+    ours = adopt(theirs, index="record", options={"key_scope": "partition"})
+    more = pa.table({"id": ["k99"], "city": ["ny"], "ts": [1], "gone": [5]})
+    with pytest.raises(UsageError, match="gone"):
+        ours.upsert(more, evolve=True)
+    done = ours.alter(metatable.AddColumn("gone", pa.int64()))
+    assert done.files == len(ours.files())
+    by_hudi = pa.Table.from_batches(HudiTableBuilder.from_base_uri(theirs).build().read())
+    for found in (ours.scan().to_arrow(), by_hudi):
+        assert found["gone"].to_pylist() == [None] * 4
 
 
 # Tables with logs
