@@ -34,6 +34,7 @@ from metatable.storage.threads import in_order, workers_here
 
 __all__ = ["TEXTS_OF_A_PAGE", "ColumnPages", "Group", "Unpacked"]
 
+_S = TypeVar("_S")
 _T = TypeVar("_T")
 
 BLOCK_BYTES = 2 << 20
@@ -186,9 +187,9 @@ class ColumnPages:
         if not groups:
             return None
         find = partial(self._found_of, form, wanted)
+        pairs = zip(groups, raws, strict=True)
         is_done = all(raw is not None for raw in raws)  # then threads would wait for each other
-        look = map if is_done else in_order
-        found = _all_or_none(look(find, zip(groups, raws, strict=True)))
+        found = _all_or_none(map(find, pairs)) if is_done else _all_or_none_together(find, pairs)
         if found is None:
             return None
         pages, places, held = zip(*found, strict=True)
@@ -311,6 +312,29 @@ def _all_or_none(found: Iterable[_T | None]) -> list[_T] | None:
             return None
         every.append(one)
     return every
+
+
+def _all_or_none_together(call: Callable[[_S], _T | None], items: Iterable[_S]) -> list[_T] | None:
+    """The same, of calls on threads. None of them is under way afterwards: while it decompresses
+    pages, headers between them are no headers (`unpacked_pages`), which who decodes them needs."""
+    over: list[Exception | None] = []
+
+    def told(item: _S) -> _T | None:
+        if over:
+            return None
+        try:
+            made = call(item)
+        except Exception as error:
+            over.append(error)
+            return None
+        if made is None:
+            over.append(None)
+        return made
+
+    every = [*in_order(told, items)]
+    for error in filter(None, over):
+        raise error
+    return None if over else [one for one in every if one is not None]
 
 
 def _joined(arrays: Sequence[pa.Array]) -> pa.Array:

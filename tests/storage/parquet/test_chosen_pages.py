@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import operator
 import random
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import chain
 from typing import Any
 
@@ -620,3 +622,30 @@ def test_places_that_many_chunks_share_are_not_read_for_each(
             field: first[Column.META][field] for field in (Meta.DATA_PAGE, Meta.DICTIONARY)
         } | {Meta.STORED: len(raw) // 2}
     assert put(store, with_footer(raw, footer), "shared") is None
+
+
+@pytest.mark.parametrize("error", [None, CorruptError("damaged")])
+def test_when_pages_are_given_up_no_thread_has_their_headers_hidden(
+    error: CorruptError | None,
+) -> None:
+    """Who gives up decodes the same pages otherwise, at once."""
+    begun, ended = threading.Event(), list[int]()
+
+    def look(number: int) -> int | None:
+        if not number:
+            assert begun.wait(60)
+            if error is not None:
+                raise error
+            return None
+        begun.set()
+        time.sleep(0.05)
+        ended.append(number)
+        return number
+
+    with pytest.raises(CorruptError) if error else nullcontext():
+        assert column_pages._all_or_none_together(look, range(40)) is None
+    assert 1 in ended
+    assert len(ended) < 39
+    before = len(ended)
+    time.sleep(0.2)
+    assert len(ended) == before
