@@ -136,12 +136,16 @@ def _paged(held: StoredParts) -> PagedFile | None:
 
 
 def _with_nan(held: StoredParts, merge: Merge, entering: Entering, schema: pa.Schema) -> set[str]:
-    """Columns of the new file of which a number is not one: those that tell no bounds."""
+    """Columns of the new file of which a number is not one: those that tell no bounds. Of the
+    stored file each is looked at until it shows one, a row group at a time."""
     names = set(entering.with_nan())
-    if held.unbounded:
-        stays = pa.array(merge.kept & (merge.source < len(merge.source)))
-        asked = pa.schema(map(schema.field, sorted(held.unbounded)))
-        names.update(columns_with_nan(held.read(asked).filter(stays)))
+    stays = merge.kept & (merge.source < len(merge.source))
+    parts = np.split(stays, np.cumsum(held.group_rows)[:-1])
+    for group, own in enumerate(parts):
+        left = sorted(held.unbounded - names)
+        if left and own.any():
+            rows = held.read(pa.schema(map(schema.field, left)), group)
+            names.update(columns_with_nan(rows.filter(pa.array(own))))
     return names
 
 
@@ -411,15 +415,21 @@ def _stats(made: _Made, footer: pq.FileMetaData, file: IO[bytes]) -> tuple[Colum
 
 def _looked_at(rows: _Rows, asked: pa.Schema, groups: int) -> Iterator[ColumnStats]:
     """Of columns that a footer has no bounds of: texts that are too long for it, for one, a row
-    group at a time. Numbers of which some are none are narrow, and looked at together: where all
-    of a row group are none, that has no bound."""
-    for is_number in (False, True):
-        own = pa.schema([one for one in asked if pa.types.is_floating(one.type) == is_number])
-        pieces = (rows(own.names, group).select(own.names).cast(own) for group in range(groups))
-        if own.names and is_number:
-            yield from statistics.of_table(pa.concat_tables(pieces), own.names)
-        elif own.names:
-            yield from statistics.of_all([statistics.of_table(one, own.names) for one in pieces])
+    group at a time. Numbers of which some are none are narrow, and looked at one column after the
+    other, whole: where all of a row group are none, that has no bound."""
+
+    def pieces(own: pa.Schema) -> Iterator[pa.Table]:
+        return (rows(own.names, group).select(own.names).cast(own) for group in range(groups))
+
+    others = pa.schema([one for one in asked if not pa.types.is_floating(one.type)])
+    if others.names:
+        told = [statistics.of_table(one, others.names) for one in pieces(others)]
+        yield from statistics.of_all(told)
+    for number in asked:
+        if pa.types.is_floating(number.type):
+            yield from statistics.of_table(
+                pa.concat_tables(pieces(pa.schema([number]))), [number.name]
+            )
 
 
 def _reader(file: IO[bytes]) -> _Rows:

@@ -451,6 +451,13 @@ def test_a_column_has_bounds_in_all_row_groups_or_in_none(
     table = make(table_uri)
     table.insert(rows(range(100)))
     nan = rows([30]).set_column(2, "x", pa.array([float("nan")]))
+    read, asked = spliced_slice.StoredParts.read, list[Any]()
+
+    def spy(self: Any, schema: pa.Schema, group: int | None = None) -> pa.Table:
+        asked.extend([group] if "x" in schema.names else [])
+        return read(self, schema, group)
+
+    monkeypatch.setattr(spliced_slice.StoredParts, "read", spy)
     for batch, spliced, bounded in (
         (rows([31], value=1), True, True),
         (nan, False, False),
@@ -466,6 +473,8 @@ def test_a_column_has_bounds_in_all_row_groups_or_in_none(
         told = [footer.row_group(one).column(leaf).statistics for one in range(5)]
         assert {bool(one and one.has_min_max) for one in told} == {bounded}
         assert table.verify().findings == ()
+    assert asked
+    assert None not in asked  # a row group at a time, whatever the file is
 
 
 @pytest.mark.parametrize("index", ["record", "metadata_bloom"])
