@@ -192,11 +192,6 @@ class OptionValues:
         return self.new_groups == LOG
 
     @property
-    def may_move(self) -> bool:
-        """Whether a row that is written may have its key in another table partition."""
-        return self.is_global and bool(self.partition_by)
-
-    @property
     def is_global(self) -> bool:
         """A key lives once in the table, not once in each partition."""
         return self.key_scope == "global"

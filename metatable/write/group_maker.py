@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pyarrow as pa
+
 from metatable.data.base_file_writer import store_base_file
 from metatable.data.operations import DELETE, UPSERT
 from metatable.data.row_counts import RowCounts
@@ -13,7 +15,7 @@ from metatable.metadata.view import TableView
 from metatable.metadata.written import NO_KEYS, WrittenSlice
 from metatable.write.few_keys import Known
 from metatable.write.made_group import MadeGroup, on_top_of
-from metatable.write.new_log import LoggedGroup, LogMaker, NewLog, fits_log
+from metatable.write.new_log import LoggedGroup, LogMaker, NewLog, deletes_below, fits_log
 from metatable.write.new_slice import Entering, Filed, merged_slice, opened_slice
 from metatable.write.plan import GroupPlan, WritePlan
 from metatable.write.spliced_slice import spliced_file
@@ -35,8 +37,8 @@ class GroupMaker:
 
     def made(self, places: Sequence[int]) -> list[MadeGroup]:
         """These groups, in their order. Logs of all of them are made together."""
-        nulls = self._with_nulls(places)
-        logged = [self._logged(place, place in nulls) for place in places]
+        nulls, deleted = self._with_nulls(places), self._deleted(places)
+        logged = [self._logged(one, one in nulls, deleted.get(one, [])) for one in places]
         logs = self._logs.logs([one for one in logged if one])
         return [
             self._of_logs(told, next(logs)) if told else self._of_file(place)
@@ -56,16 +58,30 @@ class GroupMaker:
         told = view.null_counts(ordering, view.schema.field(ordering).type, [*bases.values()])
         return {one for one, count in zip(bases, told.to_pylist(), strict=True) if count != 0}
 
-    def _logged(self, place: int, holds_nulls: bool) -> LoggedGroup | None:
+    def _deleted(self, places: Sequence[int]) -> dict[int, list[pa.Array]]:
+        """Keys that logs delete below those that groups get with rows, by place."""
+        bases = {
+            place: on_top_of(group.base, group.target)
+            for place in places
+            if isinstance((group := self._plan.groups[place]).target, LogFile)
+            and len(self._rows.entering.of_group(place))
+        }
+        return dict(zip(bases, deletes_below(self._view, [*bases.values()]), strict=True))
+
+    def _logged(
+        self, place: int, holds_nulls: bool, deleted: Sequence[pa.Array]
+    ) -> LoggedGroup | None:
         """What a log on the group is to say; None: it is written whole."""
         group = self._plan.groups[place]
         target, here = group.target, self._rows.entering.of_group(place)
         if not isinstance(target, LogFile):
             return None
         base = on_top_of(group.base, target)
-        if not fits_log(self._view, base, self._entering(place, target), holds_nulls):
+        if not fits_log(self._view, base, self._entering(place, target), holds_nulls, deleted):
             return None
-        return LoggedGroup(place, target, base, group.forwards, here, self._rows.gone(place))
+        gone = self._rows.gone(place)
+        assert target.named.may_delete or not len(gone), target  # or the next writer looks for none
+        return LoggedGroup(place, target, base, group.forwards, here, gone)
 
     def _of_logs(self, group: LoggedGroup, logs: Sequence[NewLog]) -> MadeGroup:
         plan, rows = self._plan, self._rows

@@ -52,7 +52,7 @@ from metatable.storage.hudi_log.block import LogBlock
 from metatable.storage.made_once import made_once
 from metatable.write.new_slice import PIECE_BYTES, Entering
 
-__all__ = ["LogMaker", "LoggedGroup", "NewLog", "fits_log", "stats_of_log"]
+__all__ = ["LogMaker", "LoggedGroup", "NewLog", "deletes_below", "fits_log", "stats_of_log"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +98,40 @@ class _Part:
         return self.group.here[self.numbers]
 
 
-def fits_log(view: TableView, base: FileSlice, entering: Entering, holds_nulls: bool) -> bool:
+def deletes_below(view: TableView, bases: Sequence[FileSlice]) -> list[list[pa.Array]]:
+    """The keys that the logs of each slice delete, fetched together; none where nobody asks: in a
+    table without an ordering column."""
+    asks = view.options.ordering is not None
+    logs = [[one for one in base.logs if asks and one.named.may_delete] for base in bases]
+    calls = [partial(log_deletes, view.store, one) for of_base in logs for one in of_base]
+    told = iter(view.store.together(calls))
+    return [[next(told) for _ in of_base] for of_base in logs]
+
+
+def fits_log(
+    view: TableView,
+    base: FileSlice,
+    entering: Entering,
+    holds_nulls: bool,
+    deleted: Sequence[pa.Array],
+) -> bool:
     """Whether every reader finds these rows in a log on this slice as the table means them.
 
-    `holds_nulls`: whether the ordering column may be null in its base file."""
+    `holds_nulls`: whether the ordering column may be null in its base file; `deleted`: what its
+    logs delete."""
     ordering = view.options.ordering
-    if ordering is None:
+    if ordering is None or not len(entering.here):
         return True
     rows = entering.deciding(ordering)
     if rows[ordering].null_count:
         return False
-    if holds_nulls and rows.num_rows and base.has_base:
+    if holds_nulls and base.has_base:
         asked = pa.schema([pa.field(KEY, pa.string()), view.schema.field(ordering)])
         held = read_base_file(view.store, base.base, asked, view.table_schema)
         below = held[KEY].filter(held[ordering].is_null()).combine_chunks()
         if pc.any(pc.is_in(rows[KEY], value_set=below)).as_py():
             return False
-    deletes = [partial(log_deletes, view.store, one) for one in base.logs if one.named.may_delete]
-    gone = view.store.together(deletes)
-    return not any(pc.any(pc.is_in(rows[KEY], value_set=keys)).as_py() for keys in gone)
+    return not any(pc.any(pc.is_in(rows[KEY], value_set=keys)).as_py() for keys in deleted)
 
 
 @dataclass(frozen=True)

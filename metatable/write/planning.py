@@ -7,7 +7,7 @@ partition, or where the index's placement puts them.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -69,7 +69,7 @@ def planned(
         instant,
         spread,
         nonce if logs else None,
-        deletes=operation == DELETE or view.options.may_move,
+        losing=chosen.places if operation == DELETE else _losing(profile),
         opens=logs and view.options.opens_by_logs and operation != BULK_INSERT,
     )
     return WritePlan(
@@ -144,11 +144,11 @@ class _Groups:
         instant: str,
         tasks: Sequence[int],
         nonce: str | None = None,
-        deletes: bool = False,
+        losing: Container[tuple[str, str]] = (),
         opens: bool = False,
     ) -> tuple[GroupPlan, ...]:
-        """`nonce`: that of a writer who puts logs on top of groups where he can. `deletes`: whether
-        keys may go from them. `opens`: whether logs open groups, too."""
+        """`nonce`: that of a writer who puts logs on top of groups where he can. `losing`: those
+        from which keys may go. `opens`: whether logs open groups, too."""
         planned, numbers = [], _next_numbers(self.bases)
         for ((path, file_id), place), base, task in zip(
             self.places.items(), self.bases, tasks, strict=True
@@ -157,7 +157,8 @@ class _Groups:
             forwards: tuple[LogFile, ...] = ()
             if nonce is not None and (base or opens) and place not in self.anew:
                 on_top = base or FileSlice.unopened(path, file_id, instant)
-                token = log_write_token(nonce, place, deletes and base is not None)
+                may_delete = base is not None and (path, file_id) in losing
+                token = log_write_token(nonce, place, may_delete)
                 target = on_top.next_log(token)
                 named = ((one, numbers[one.file_id]) for one in on_top.children)
                 forwards = tuple(child.log(number, token) for child, number in named)
@@ -182,6 +183,15 @@ def _touched(view: TableView, profile: pa.Table) -> Iterator[tuple[FileSlice, in
         if base is None:
             raise CorruptError("index names a file group that is not there", found=(path, file_id))
         yield base, weight
+
+
+def _losing(profile: pa.Table) -> set[tuple[str, str]]:
+    """(partition path, file id) of the groups from which keys go to others."""
+    located = profile.filter(profile["file_id"].is_valid())
+    elsewhere = pc.not_equal(located["located_path"], located["partition_path"])
+    placed = pc.fill_null(pc.not_equal(located["target_id"], located["file_id"]), False)
+    leave = located.filter(pc.or_(elsewhere, placed))
+    return set(zip(leave["located_path"].to_pylist(), leave["file_id"].to_pylist(), strict=True))
 
 
 def _placed(view: TableView, profile: pa.Table) -> Iterator[tuple[str, str, FileSlice | None, int]]:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,25 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError
+from metatable.data.slices import LogFile
 from metatable.engine.local import LocalEngine
 from metatable.metadata.versions import load_newest
 from metatable.metadata.view import TableView
 from metatable.storage.local_files import LocalFiles
 from metatable.storage.store import Store
-from metatable.write import groups, planning, written_files
+from metatable.write import groups, new_log, planning, written_files
 from metatable.write.made_group import MadeGroup
-from tests.model import SCHEMA, Model, Row, arrow, check, check_counts, read_by_hudi, scanned
+from tests.model import (
+    SCHEMA,
+    Model,
+    Row,
+    arrow,
+    check,
+    check_counts,
+    listed,
+    read_by_hudi,
+    scanned,
+)
 
 FAST = {"durable": "false"}
 
@@ -293,3 +305,42 @@ def test_values_of_all_histories_are_those_of_a_dict_and_of_hudi(
         states[table.version] = model.listed()
     for version, expected in states.items():
         assert scanned(table, version) == expected
+
+
+def test_logs_are_looked_into_for_deletes_where_there_may_be_some(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither of groups that lost no key, nor by deletes; those of a task's groups together."""
+    table = created(table_uri, ordering="ts")
+    looked, real = list[str](), new_log.log_deletes
+    together, at_once = Store.together, list[int]()
+
+    def spy(store: Store, log: LogFile) -> pa.Array:
+        looked.append(log.partition_path)
+        return real(store, log)
+
+    def counted(self: Store, calls: Sequence[Any], **how: Any) -> Any:
+        at_once.append(sum(isinstance(one, partial) and one.func is spy for one in calls))
+        return together(self, calls, **how)
+
+    monkeypatch.setattr(new_log, "log_deletes", spy)
+    monkeypatch.setattr(Store, "together", counted)
+
+    def given(ts: int, cities: str) -> pa.Table:
+        return arrow([row(f"k{n}", ts, ts, city) for n, city in enumerate(cities)])
+
+    table.insert(given(0, "abcdabcd"))
+    for ts in (1, 2, 3):
+        table.upsert(given(ts, "abcdabcd"))
+    assert looked == []
+    table.upsert(given(4, "bbcd"))  # a key goes from a, by a delete in its log
+    table.upsert(given(5, "bbcdabcd"))
+    assert looked == ["city=a"]
+    table.delete(given(6, "bbcd"))
+    table.delete(given(6, "bbcdab").slice(4))
+    assert looked == ["city=a"]
+    monkeypatch.setattr(planning, "_spread", lambda weights, _: (1, [0] * len(weights)))
+    table.upsert(given(7, "bbcdabcd"))  # what is left of c and d, and others that are new
+    assert sorted(looked) == ["city=a", "city=c", "city=d"]
+    assert max(at_once) == 2
+    assert scanned(table) == read_by_hudi(table_uri) == listed(given(7, "bbcdabcd").to_pylist())
