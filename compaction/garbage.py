@@ -9,8 +9,8 @@ Three looks, in this order, and only this order proves it:
     the versions     once more: what was published after the walk, and is named now, is left alone
 
 A file that somebody was about to publish during the walk is found by the sign or by the version.
-An orphan, a file of an instant that was never published, is deleted only once the instant is
-withdrawn: then nobody can take it again and write a file of that very name.
+An orphan, a file of an instant that was never published (`published.py`), is deleted only once the
+instant is withdrawn: then nobody can take it again and write a file of that very name.
 
 What could be rows is deleted for a reason, never for the lack of one: its commit was undone or
 never published, its group has a later slice, or a replacecommit has replaced it; and none goes that
@@ -29,16 +29,14 @@ from functools import partial
 from itertools import islice
 
 from metatable.compaction.kept_files import Kept
+from metatable.compaction.published import Published
 from metatable.compaction.signs import Signs
 from metatable.data.hashing_metadata import HASHING_FOLDER
 from metatable.data.slice_reader import writer_of
 from metatable.data.slices import DataFile, LogFile, decoded
-from metatable.data.timeline import FAR, next_instant
 from metatable.metadata.home import HOME
 from metatable.metadata.leases import is_dead
-from metatable.metadata.manifest import Manifest
 from metatable.metadata.owner import Owner
-from metatable.storage import clock
 from metatable.storage.errors import CorruptError
 from metatable.storage.listing import Listed
 from metatable.storage.store import TEMPORARY, Store
@@ -112,7 +110,7 @@ class Left:
     unknown: tuple[Suspect, ...] = ()
     """Data files that no version names, and that there is no reason to delete, or no way to."""
     ends: frozenset[str] = frozenset()
-    """Instants that do not count, of data files that there is no way to delete."""
+    """Instants of those that do not count, or may not."""
 
 
 def suspects(store: Store, kept: Kept, now: float) -> list[Suspect]:
@@ -143,21 +141,21 @@ def left(kept: Kept, signs: Signs, found: Sequence[Suspect]) -> Left:
     for one in _still_unnamed(unsaved, kept):
         (lasting if one.folder in spared else data).append(one)
     others = (one for one in dead if one.kind is not FileKind.DATA and one.folder not in spared)
-    garbage = [one for one in others if not is_needed(one, kept, signs)]
+    published = Published.of(kept, signs)
+    garbage = [one for one in others if not is_needed(one, signs, published)]
     named = [one for one in garbage if one.kind in NAMED_BY_INSTANT]
-    orphans = {one.owner for one in named if _is_orphan(one.owner, kept, signs)}
+    orphans = {one.owner for one in named if published.is_orphan(one.owner)}
     unknown = []
     for one, is_garbage in zip(data, _may_go(data, kept, signs), strict=True):
         if is_garbage:
             garbage.append(one)
-        elif _is_orphan(one.owner, kept, signs):
+        elif published.is_orphan(one.owner):
             orphans.add(one.owner)
             garbage.append(one)
         else:
             unknown.append(one)
-    owners = {one.owner for one in lasting}
-    ends = {one for one in owners if one in kept.withdrawn or _is_orphan(one, kept, signs)}
-    return Left(tuple(garbage), frozenset(orphans), (*unknown, *lasting), frozenset(ends))
+    ends = frozenset(one.owner for one in (*unknown, *lasting) if published.ends(one.owner))
+    return Left(tuple(garbage), frozenset(orphans), (*unknown, *lasting), ends)
 
 
 def _spared(store: Store, found: Sequence[Suspect]) -> frozenset[str]:
@@ -249,35 +247,21 @@ def _is_named(one: Suspect, kept: Kept) -> bool:
     return one.path in kept.hfiles or one.path in kept.pages
 
 
-def is_needed(one: Suspect, kept: Kept, signs: Signs) -> bool:
+def is_needed(one: Suspect, signs: Signs, published: Published) -> bool:
     """Whether a file that no version names, other than a data file, must stay.
 
-    What lies ready for an action is kept as long as that is on the timeline; what is of no instant
-    that the table has seen is left alone.
+    What lies ready for an action is kept as long as that is on the timeline, or counts, or waits;
+    what is of no instant that the table has seen is left alone.
     """
     if one.kind not in NAMED_BY_INSTANT:
         return False
     is_staged = one.kind is FileKind.STAGED
-    if is_staged and (one.path in signs.staged or _may_be_of_service(one, kept, signs)):
+    if is_staged and (one.path in signs.staged or _may_be_of_service(one, signs, published)):
         return True
-    return one.owner > _latest(kept.newest)
+    return one.owner > published.latest or published.needs(one.path, one.owner)
 
 
-def _may_be_of_service(one: Suspect, kept: Kept, signs: Signs) -> bool:
+def _may_be_of_service(one: Suspect, signs: Signs, published: Published) -> bool:
     """Whether a service that lives may have put it, for an instant that is not its own."""
-    alive = signs.services - signs.dead - kept.newest.fenced.keys()
+    alive = signs.services - signs.dead - published.newest.fenced.keys()
     return bool(alive) and not one.path.endswith(".json")
-
-
-def _is_orphan(instant: str, kept: Kept, signs: Signs) -> bool:
-    """Whether no version has ever published it: the timeline would tell. A log that is damaged
-    tells no instant, and is nobody's."""
-    seen = kept.newest.archived <= instant <= _latest(kept.newest)
-    known = instant in signs.done or instant in kept.withdrawn
-    return bool(instant) and seen and not known
-
-
-def _latest(newest: Manifest) -> str:
-    """The latest instant that can be an orphan's. New instants are later than those withdrawn, so
-    that of a file from far in the future (nobody's, or of a clock that was wrong) must not be."""
-    return max(newest.latest_instant, next_instant(clock.now() + FAR))

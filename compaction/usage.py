@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from metatable.compaction.garbage import Suspect, is_needed, left, suspects
 from metatable.compaction.kept_files import Kept
+from metatable.compaction.published import Published
 from metatable.compaction.signs import Signs
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.retention import seen_time
@@ -31,10 +32,12 @@ def usage(store: Store, newest: Manifest) -> dict[str, int]:
     unnamed = suspects(store, kept, now)
     not_live = suspects(store, Kept(store, newest, newest.version), now)
     signs = Signs.of(store, newest.options.lease_seconds, now)
-    garbage = left(kept.on(load_newest(store) or newest), signs, unnamed).garbage
+    now_kept = kept.on(load_newest(store) or newest)
+    garbage = left(now_kept, signs, unnamed).garbage
+    published = Published.of(now_kept, signs)
 
     def weight(files: Iterable[Suspect]) -> int:
-        return sum(one.size_bytes for one in files if not is_needed(one, kept, signs))
+        return sum(one.size_bytes for one in files if not is_needed(one, signs, published))
 
     return {
         "live": total - weight(not_live),
