@@ -69,7 +69,8 @@ def publish(
             know_root(store, manifest, raw)
             look: Callable[[], object] = partial(_is_there, store, newest)
             is_there, *_ = store.together([look, *beside])
-            if is_there or _counts(store, newest, manifest, unsure):
+            is_own = bool(change.instant) and change.instant == owner.instant
+            if is_there or _counts(store, newest, manifest, is_own, unsure):
                 _log.info("version %d is published: %s", manifest.version, change.operation)
                 return manifest
             store.delete([manifest.path])  # void
@@ -90,9 +91,12 @@ def _is_there(store: Store, manifest: Manifest) -> bool:
     return raw is not None and manifest.nonce.encode() in raw
 
 
-def _counts(store: Store, before: Manifest, put: Manifest, unsure: Callable[[], object]) -> bool:
+def _counts(
+    store: Store, before: Manifest, put: Manifest, is_own: bool, unsure: Callable[[], object]
+) -> bool:
     """Whether this put was not void, though the root `before` it is gone. Of a service that is not
-    kept any more nobody can tell, and nothing is lost where it begins anew.
+    kept any more nobody can tell, and nothing is lost where it begins anew. Nor does an instant
+    tell that is not the writer's own (`is_own`): what was scheduled another one may have completed.
 
     Raises StaleError where nobody can tell of a commit, and where the table is not there any more;
     and what is raised where the newest version cannot be read.
@@ -108,8 +112,9 @@ def _counts(store: Store, before: Manifest, put: Manifest, unsure: Callable[[], 
             what = "the table was moved or deleted meanwhile, or another one is in its place"
             raise StaleError(what, path=store.uri, version=put.version)
         return True
-    if not put.instant:
-        unsure()
+    if not is_own:
+        if put.instant not in newest.withdrawn:
+            unsure()
         return False
     timeline = Timeline(store)
     if any(timeline.is_complete(put.instant, one) for one in DATA_ACTIONS):

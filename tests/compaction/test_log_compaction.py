@@ -468,6 +468,28 @@ def test_two_at_once_do_it_once(table_uri: str, where: str) -> None:
     check(table, model)
 
 
+def test_a_late_twin_of_who_has_carried_one_out_is_void(table_uri: str) -> None:
+    """His put lies in the place of a version that was cleaned, and the commit of the plan's instant
+    is complete: it is the other one's."""
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+
+    def go_on() -> None:
+        serve(table, CompactLogs(plan))
+        upsert(table, model, rows(10, 20, 5))
+        table.clean(versions=1, hours=0)
+
+    sleep, slept = once("/manifest/0", go_on)
+    store, _ = watched(table_uri, before=sleep)
+    with pytest.raises(NotFoundError, match="carried out"):
+        serve(table, CompactLogs(plan), store)
+    assert slept
+    check(table, model)
+    upsert(table, model, rows(0, 9, 6))
+    table.clean(versions=1, hours=0)
+    check(table, model)
+
+
 def test_what_another_carries_out_meanwhile_is_left_to_it(table_uri: str) -> None:
     table, model = filled(table_uri)
     plan = scheduled(table)

@@ -76,6 +76,7 @@ from tests.compaction.ways_to_hurt import (
     written_as,
 )
 from tests.faults import Refused, watched
+from tests.faults import once as asleep
 from tests.long import LONG, one_in
 from tests.model import arrow, listed, read_by_hudi, scanned
 
@@ -622,6 +623,29 @@ def test_of_two_repairs_at_a_time_the_second_has_nothing_to_do(
     second = hurt.table.repair(dry_run=False)
     assert first[0].rows_lost > 0
     assert (second.findings, hurt.table.version) == ((), version + 1)
+
+
+def test_what_a_repair_puts_in_the_place_of_a_cleaned_version_is_void(
+    sound: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The commit that it publishes again is complete: another one has published it."""
+    hurt = Hurt(str(shutil.copytree(sound("record"), tmp_path / "table")))
+    expected = {row[0]: row for row in scanned(hurt.table)}
+    hurt.path(hurt.newest.path).unlink()
+    cache.clear()
+
+    def go_on() -> None:
+        hurt.table.repair(dry_run=False)
+        hurt.table.upsert(arrow(rows(3, 5, 4)))
+        hurt.table.clean(versions=1, hours=0)
+
+    sleep, slept = asleep("/manifest/0", go_on)
+    store, _ = watched(hurt.uri, before=sleep)
+    repair(store, LocalEngine(1), dry_run=False)
+    assert slept
+    assert {row[0] for row in scanned(hurt.table)} == expected.keys()
+    assert hurt.table.verify().findings == ()
+    writable(hurt, {row[0]: row for row in scanned(hurt.table)})
 
 
 def test_a_repair_killed_anywhere_is_gone_on_with(tmp_path: Path) -> None:

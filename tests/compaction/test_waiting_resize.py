@@ -300,6 +300,27 @@ def test_what_is_taken_back_while_it_is_carried_out_never_comes_to_light(
     assert not list(Path(table_uri).rglob(f"*_{plan}.parquet*"))
 
 
+def test_a_late_twin_of_who_has_carried_one_out_is_void(table_uri: str) -> None:
+    """Though the commit of its instant is complete: it is the other one's."""
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+
+    def go_on() -> None:
+        serve(table, CarryOutResize(plan))
+        upsert(table, model, rows(5, 20, 5))
+        table.clean(versions=1, hours=0)
+
+    sleep, slept = once("/manifest/0", go_on)
+    store, _ = watched(table_uri, before=sleep)
+    with pytest.raises(NotFoundError, match="carried out"):
+        serve(table, CarryOutResize(plan), store)
+    assert slept
+    check(table, model)
+    upsert(table, model, rows(0, 9, 6))
+    table.clean(versions=1, hours=0)
+    check(table, model)
+
+
 @pytest.mark.parametrize("second", [ScheduleResize, Resize])
 @pytest.mark.parametrize("first", [ScheduleResize, Resize])
 def test_two_resizes_of_a_partition_that_race_do_not_both_come(
