@@ -12,6 +12,7 @@ that is later on the timeline, also where the versions between are not kept any 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, ClassVar
@@ -197,8 +198,7 @@ def _check_is_latest(snapshot: Snapshot, pin: Pin) -> None:
     """No commit that came with the version, or before it, may be later by its instant, and none
     that came after it may be earlier: Hudi's tools would keep, and undo, by instants."""
     store, newest = snapshot.store, snapshot.manifest
-    actions = Timeline(store).load()
-    done = [one.time for one in actions if one.changes_data and one.action not in PLANNED]
+    done = [one for one in Timeline(store).load() if one.changes_data]
     commits = commits_back(store, newest)
     later = [instant for version, instant in takewhile(lambda one: one[0] > pin.version, commits)]
     if any(instant < pin.instant for instant in later):
@@ -207,12 +207,22 @@ def _check_is_latest(snapshot: Snapshot, pin: Pin) -> None:
             version=pin.version,
             found=min(later),
         )
-    late = {one for one in done if one > pin.instant}
+    late = {one.time for one in done if one.time > pin.instant and one.action not in PLANNED}
     if len(late) != len(later):  # some have come since
         late -= {one.instant for one in back_from(store, newest_of(store), newest.version)}
-    if len(late) != len(later):
+    planned = {one.time for one in done if one.time > pin.instant and one.action in PLANNED}
+    if len(late) != len(later) or _held(snapshot, pin, planned):
         raise UsageError(
             "this version holds a commit of a later instant than its own: keep a later version",
             version=pin.version,
             instant=pin.instant,
         )
+
+
+def _held(snapshot: Snapshot, pin: Pin, done: Collection[str]) -> frozenset[str]:
+    """Which of these the version holds, of compactions and resizes that were carried out: what
+    none of those behind it has published. A version that is kept by a savepoint holds none."""
+    if not done or pin.version < snapshot.manifest.oldest:
+        return frozenset()
+    since = back_from(snapshot.store, newest_of(snapshot.store), pin.version)
+    return frozenset(done).difference(one.instant for one in since)

@@ -952,6 +952,29 @@ def test_no_savepoint_is_behind_what_was_scheduled_by_a_slow_hand(table_uri: str
     assert scanned(table) == read_by_hudi(table_uri) == kept
 
 
+def test_no_savepoint_holds_a_compaction_of_a_later_instant(table_uri: str) -> None:
+    """Carried out before a slow commit was published: a restore undoes all that is later."""
+    table, model = filled(table_uri)
+    given = [{**one, "city": "la"} for one in rows(40, 44, 5)]
+    sleep, slept = once("/manifest/0", lambda: table.compact_logs(ratio=0))
+    store, _ = watched(table_uri, before=sleep)
+    write(store, LocalEngine(1), arrow(given), "upsert")
+    model.upsert(given)
+    assert slept
+    with pytest.raises(UsageError, match="a later instant than its own: keep a later version"):
+        table.savepoint("one")
+    upsert(table, model, rows(10, 20, 6))
+    table.savepoint("one")
+    kept = model.listed()
+    for number in range(2):
+        upsert(table, model, rows(10, 20, 7 + number))
+        table.compact_logs(ratio=0)
+        table.clean(versions=1, hours=0)
+    table.restore(savepoint="one")
+    assert scanned(table) == read_by_hudi(table_uri) == kept
+    assert table.verify().findings == ()
+
+
 def test_a_rollback_takes_back_what_was_scheduled_behind_its_commit(table_uri: str) -> None:
     table, model = filled(table_uri)
     plan = scheduled(table)
