@@ -1,9 +1,9 @@
 """Savepoints: versions that are kept under a name, until it is dropped.
 
-A savepoint pins a version that a data commit has made: its root, index files and data files stay,
-whatever `clean` is told, Hudi's timeline is not archived past its commit, and no commit that it
-holds is undone. On Hudi's timeline it is a `savepoint` of the commit's instant, which keeps Hudi's
-own cleaner from its files.
+A savepoint pins a version that a data commit has made, or, where that is not kept any more, one of
+a service behind it: its root, index files and data files stay, whatever `clean` is told, Hudi's
+timeline is not archived past its commit, and no commit that it holds is undone. On Hudi's timeline
+it is a `savepoint` of the commit's instant, which keeps Hudi's own cleaner from its files.
 
 No instant below that of a savepoint is published any more: so what a restore has to undo is all
 that is later on the timeline, also where the versions between are not kept any more.
@@ -28,7 +28,7 @@ from metatable.metadata.owner import Owner
 from metatable.metadata.retention import NoneBelow, PinVersion, Unpin
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import stage
-from metatable.metadata.versions import load_version, newest_of
+from metatable.metadata.versions import is_undone, load_version, newest_of
 from metatable.storage import clock
 from metatable.storage.errors import StaleError, UsageError
 
@@ -148,15 +148,25 @@ def _check_label(label: str) -> None:
 
 
 def _pin(snapshot: Snapshot, version: int | None) -> Pin:
-    """The version that made the last commit of `version`'s content."""
+    """The version that made the last commit of `version`'s content, or, where that is not kept, a
+    later one of the same commits."""
     store, newest = snapshot.store, snapshot.manifest
     asked = newest if version in (None, newest.version) else _kept(snapshot, version)
     if asked.last_commit is None:
         raise UsageError("there is no commit to keep", version=asked.version, path=store.uri)
     made, instant = asked.last_commit
-    if not newest.keeps(made) or instant in newest.withdrawn:
-        raise StaleError("this version is not kept any more, or was undone", version=made)
-    return Pin(made, instant)
+    kept = made if newest.keeps(made) else _first_kept(newest, asked, instant)
+    if instant in newest.withdrawn or (kept != made and is_undone(store, newest, kept)):
+        raise StaleError("this version was undone", version=asked.version)
+    return Pin(kept, instant)
+
+
+def _first_kept(newest: Manifest, asked: Manifest, instant: str) -> int:
+    """The version to keep for those whose last commit is older than what is kept, as behind a
+    repair of index files: that of another savepoint of this commit, or the first that is kept and
+    has come since the table last went back. Who asks again gets the same one."""
+    saved = [one.version for one in newest.pins.values() if one.instant == instant]
+    return min(saved, default=max(newest.oldest, asked.restored_at))
 
 
 def _kept(snapshot: Snapshot, version: int | None) -> Manifest:

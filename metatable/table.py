@@ -585,9 +585,10 @@ class Table:
         """Keep a version (the newest by default) under a name until `drop_savepoint`.
 
         Until then `clean` does not touch it, no commit of it is undone, and Hudi's timeline goes
-        back to it at least. What is kept is the version that the last commit in `version` has made.
-        `note`: a text to keep with it. Raises UsageError for names that are taken or not allowed,
-        and for versions without commits or out of order.
+        back to it at least. What is kept is the version that the last commit in `version` has made,
+        or, where that is gone, a later one of the same commits. `note`: a text to keep with it.
+        Raises UsageError for names that are taken or not allowed, and for versions without commits
+        or out of order.
         """
         if version is not None:
             version = self._snapshot(version).version

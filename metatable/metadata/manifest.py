@@ -93,7 +93,7 @@ class Pin:
     """A savepoint: this version is kept."""
 
     version: int
-    """The version that the data commit `instant` has made."""
+    """The version that the data commit `instant` has made, or a service's behind it."""
     instant: str
     time_ms: int = 0
     """When it was pinned, epoch milliseconds UTC."""

@@ -525,6 +525,72 @@ def test_a_damaged_newest_root_is_refused_and_without_it_the_table_is_mended(
     assert scanned(hurt.table) == read_by_hudi(hurt.uri) == expected
 
 
+def pins(table: Table) -> list[tuple[str, int]]:
+    return [(one.name, one.version) for one in table.savepoints()]
+
+
+@pytest.mark.parametrize("index", ["record", "metadata_bloom-parquet"])
+def test_what_a_repair_has_made_can_have_a_savepoint(
+    index: str, sound: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Though the version that the last commit has made is not kept any more."""
+    hurt = Hurt(str(shutil.copytree(sound(index), tmp_path / "table")))
+    table, expected = hurt.table, scanned(hurt.table)
+    hfile("column_stats", lose, hurt)
+    table.repair(dry_run=False)
+    repaired = table.version
+    assert hurt.newest.oldest == repaired
+    table.savepoint("kept", dry_run=True)
+    table.savepoint("kept")
+    assert "already" in table.savepoint("kept").reason, "whose answer was lost"
+    table.savepoint("again")
+    assert pins(table) == [("again", repaired), ("kept", repaired)]
+    for number in range(2):
+        table.upsert(arrow(rows(3, 5, 50 + number)))
+        table.clean(versions=1, hours=0)
+    assert hurt.newest.oldest > repaired
+    assert scanned(table, repaired) == expected
+    assert table.verify().findings == ()
+    table.restore(savepoint="kept")
+    assert scanned(table) == read_by_hudi(hurt.uri) == expected
+    table.savepoint("here")
+    assert ("here", repaired) in pins(table)
+    for name in ("kept", "again", "here"):
+        table.drop_savepoint(name)
+    table.clean(versions=1, hours=0)
+    assert table.verify().findings == ()
+    writable(hurt, {row[0]: row for row in expected})
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_nor_has_a_savepoint_what_a_restore_to_it_would_undo(tmp_path: Path, later: bool) -> None:
+    """Of a later instant than the last commit, if it holds it."""
+    table = made(str(tmp_path / "table"), "record-avro")
+    hurt, expected = Hurt(table.uri), scanned(table)
+    if not later:
+        plan = table.compact_logs(ratio=0, schedule=True).plan
+        table.upsert(arrow(rows(3, 5, 60)))
+        expected = scanned(table)
+        table.compact_logs(plan=plan)
+    else:
+        table.compact_logs(ratio=0)
+    hfile("column_stats", lose, hurt)
+    table.repair(dry_run=False)
+    if later:
+        with pytest.raises(metatable.UsageError, match="keep a later version"):
+            table.savepoint("kept")
+        table.upsert(arrow(rows(3, 5, 61)))
+        expected = scanned(table)
+    table.savepoint("kept")
+    for number in range(2):
+        table.upsert(arrow(rows(3, 5, 70 + number)))
+        table.compact_logs(ratio=0)
+        table.clean(versions=1, hours=0)
+    table.restore(savepoint="kept")
+    assert scanned(table) == read_by_hudi(table.uri) == expected
+    assert table.verify().findings == ()
+
+
 def test_a_savepoint_of_which_an_index_file_is_damaged_is_named(
     sound: Callable[[str], Path], tmp_path: Path
 ) -> None:
