@@ -58,6 +58,23 @@ class LogCompactionsBack:
     first: int
     """The oldest version that carried out one of those that are undone; else the newest."""
 
+    @property
+    def made(self) -> tuple[DataFile, ...]:
+        """What those that stay have made, and the table is to begin with."""
+        return tuple(base for stays in self.stay for base in stays.bases)
+
+    @property
+    def passed(self) -> frozenset[str]:
+        """Paths of data files that the content names, and the table is not to: they are merged in
+        what those that stay have made."""
+        return frozenset(
+            file.path
+            for stays in self.stay
+            for one in stays.slices
+            for file in one.files
+            if file not in one.forwarded
+        )
+
     @classmethod
     def of(cls, snapshot: Snapshot, content: Manifest) -> LogCompactionsBack:
         """Raises UsageError where the version that carried out one that stays is not kept, and

@@ -23,6 +23,7 @@ from metatable.metadata.versions import load_newest, load_version
 from metatable.storage.arrays import Bools, UInt64s
 from metatable.storage.errors import ConflictError, CorruptError, StaleError
 from metatable.storage.hashing import xxh64
+from metatable.storage.ordering import which_are_among
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order
 
@@ -97,12 +98,7 @@ class Kept:
 
     def names(self, paths: Sequence[str]) -> Bools:
         """Whether the oldest kept version, or a savepoint, names these data files."""
-        asked = xxh64(pa.array(paths, pa.string()), 0)
-        at = np.searchsorted(self.paths, asked)
-        found = np.zeros(len(asked), dtype=bool)
-        inside = at < len(self.paths)
-        found[inside] = self.paths[at[inside]] == asked[inside]
-        return found
+        return which_are_among(xxh64(pa.array(paths, pa.string()), 0), self.paths)
 
     def superseded(self, files: Sequence[DataFile | LogFile]) -> list[bool]:
         """Whether the file group has a later slice in the oldest kept version, or the newest."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from metatable.compaction.going_back import LogCompactionsBack
-from metatable.compaction.rollback import check_goes_back
+from metatable.compaction.rollback import check_data_files, check_goes_back
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.compaction.undoing import completion, unknown_completion
 from metatable.data.timeline import Timeline
@@ -69,6 +69,7 @@ class Restore(Service[RestorePlan]):
         undone = tuple(step for _, step in since)
         check_goes_back(snapshot, target, [one.instant for one in undone])
         back = LogCompactionsBack.of(snapshot, target)
+        check_data_files(snapshot, back)
         return RestorePlan(self.version, undone, since[-1][0], back)
 
     def work(

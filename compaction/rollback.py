@@ -5,8 +5,8 @@ from before the commit, so compactions that came after it fall away with it, and
 the instant for ever. Only then, as steps of the version, the commit leaves Hudi's timeline, its
 data files go, and Hudi's own record of it is left; killed in between, the next writer finishes it.
 
-Whatever is needed is read and proven before the put: the older version with its pages and HFiles,
-and the commit that lists the data files to delete. A rollback whose answer was lost is
+Whatever is needed is read and proven before the put: the older version with its pages, HFiles and
+data files, and the commit that lists the data files to delete. A rollback whose answer was lost is
 repeated with the `instant` that it names, and then undoes nothing else.
 """
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from metatable.compaction.going_back import LogCompactionsBack
+from metatable.compaction.older_files import check_files
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.compaction.undoing import completion
 from metatable.data.savepoint_metadata import is_of_others
@@ -32,7 +33,7 @@ from metatable.metadata.versions import load_version
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.store import Store
 
-__all__ = ["Rollback", "check_goes_back"]
+__all__ = ["Rollback", "check_data_files", "check_goes_back"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Rollback(Service[RollbackPlan]):
         content = load_version(store, version - 1)
         check_goes_back(snapshot, content, (instant,))
         back = LogCompactionsBack.of(snapshot, content)
+        check_data_files(snapshot, back)
         return RollbackPlan(load_version(store, version), back)
 
     def work(
@@ -100,6 +102,13 @@ def check_goes_back(snapshot: Snapshot, content: Manifest, undone: Sequence[str]
     _check_savepoints(snapshot, frozenset(undone))
     _check_timeline(snapshot.manifest, content)
     _check_content(snapshot.store, content)
+
+
+def check_data_files(snapshot: Snapshot, back: LogCompactionsBack) -> None:
+    """Whether what the table is to begin with on the way back is there: the put is followed by the
+    delete of what it has now. Raises CorruptError."""
+    what = "the version to go back to lacks a data file: nothing was undone"
+    check_files(snapshot, back.content, what, back.made, back.passed)
 
 
 def _check_savepoints(snapshot: Snapshot, undone: Collection[str]) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, ClassVar
 
+from metatable.compaction.older_files import check_files
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.savepoint_metadata import savepoint_metadata
 from metatable.data.timeline import PLANNED, Timeline
@@ -72,8 +73,10 @@ class Savepoint(Service[SavepointPlan]):
                 keeps=held.version,
             )
         _check_is_latest(snapshot, pin)
-        _check_none_waits(load_version(snapshot.store, pin.version))
+        kept = load_version(snapshot.store, pin.version)
+        _check_none_waits(kept)
         _check_none_behind(snapshot, pin)
+        check_files(snapshot, kept, "the version to keep lacks a data file: nothing was kept")
         return SavepointPlan(self.label, pin)
 
     def work(

@@ -549,9 +549,9 @@ class Table:
 
         `instant`: undo this commit and no other. The call may then be repeated when its answer was
         lost: what is undone already stays so. `dry_run`: prove that it can be done, and write
-        nothing. Raises UsageError where `instant` is not the last commit, and ConflictError or
-        StaleError where somebody else has published meanwhile, a clean too: then nothing was
-        undone.
+        nothing. Raises UsageError where `instant` is not the last commit, CorruptError where a file
+        of the version before it is gone, and ConflictError or StaleError where somebody else has
+        published meanwhile, a clean too: then nothing was undone.
         """
         return self._serve(execute, Rollback(instant), dry_run=dry_run)
 
@@ -569,7 +569,7 @@ class Table:
         `scan`; `dry_run`: as in `rollback`. Raises UsageError where a savepoint is newer (drop it
         first), where a compaction of logs that the version holds was undone, or where no commit of
         it is left on Hudi's timeline; StaleError where the version is not kept, or was undone
-        itself; and as `rollback` where somebody else has published meanwhile.
+        itself; and as `rollback` where a file is gone, or somebody else has published meanwhile.
         """
         if version is None and as_of is None and savepoint is None:
             raise UsageError("go back where to?", expected="version=, as_of= or savepoint=")

@@ -28,6 +28,7 @@ __all__ = [
     "order_without_repeats",
     "same_as_previous",
     "sort_order",
+    "which_are_among",
 ]
 
 _HASH = pa.binary(16)
@@ -158,6 +159,15 @@ def same_as_previous(keys: pa.Array) -> Bools:
         else:
             same[1:] = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
     return same
+
+
+def which_are_among(numbers: UInt64s, ascending: UInt64s) -> Bools:
+    """Which of these numbers are among those, which are in order."""
+    at = np.searchsorted(ascending, numbers)
+    found = np.zeros(len(numbers), dtype=bool)
+    inside = at < len(ascending)
+    found[inside] = ascending[at[inside]] == numbers[inside]
+    return found
 
 
 def is_ascending(column: pa.Array, strictly: bool) -> bool:

@@ -11,13 +11,15 @@ current slice by one get, and all groups of a table partition share a key prefix
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metatable.data.file_system_view import FileSystemView, slices_of
+from metatable.data.paths import which_are_logs
 from metatable.data.slices import FileSlice
 from metatable.metadata.entries import Entries
 from metatable.metadata.keys import file_group_keys, partition_prefix
@@ -29,13 +31,14 @@ from metatable.metadata.payload import (
     schema_text,
 )
 from metatable.metadata.written import WrittenSlice
-from metatable.storage.arrays import Bools
+from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.cache import cached, shared
 from metatable.storage.errors import CorruptError
 
 __all__ = [
     "FilesPartition",
     "current_slices",
+    "files_there",
     "published_since",
     "view_of_partition",
     "view_of_table",
@@ -158,6 +161,20 @@ def _files_of(values: pa.Array) -> pa.ListArray:
     if files.null_count:
         raise CorruptError("file record is deleted, and no tombstone", found=files.null_count)
     return files
+
+
+def files_there(entries: Entries) -> Iterator[tuple[pa.Array, Int64s]]:
+    """(paths, sizes) of all data files that are there, many at a time and in no order: for whoever
+    need not have them all in memory."""
+    return entries.pieces(FilesPartition(entries.options), _there)
+
+
+def _there(batch: pa.RecordBatch) -> tuple[pa.Array, Int64s]:
+    files = _decoded(batch).flatten()
+    paths, sizes = (pc.struct_field(files, name) for name in ("path", "size"))
+    sizes = sizes.to_numpy()
+    there = (sizes > 0) | which_are_logs(paths)  # a base file of no bytes is one to come
+    return paths.filter(pa.array(there)), sizes[there]
 
 
 def _nbytes(view: FileSystemView) -> int:

@@ -30,8 +30,9 @@ from metatable.metadata.manifest import Pin, version_path
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.steps import settle
 from metatable.metadata.transaction import Transaction
+from metatable.metadata.versions import load_version
 from metatable.query.description import version_as_of
-from metatable.storage import clock
+from metatable.storage import cache, clock
 from metatable.storage.store import Store
 from tests.compaction.aged_tables import KEEP, SMALL, clean, every_row, grown, is_sound, strange
 from tests.face.protocol.making import FAST, made, newest, recover, rows
@@ -201,6 +202,55 @@ def test_a_damaged_target_is_refused_before_anything_is_undone(table: Table) -> 
     with pytest.raises(CorruptError, match="nothing was undone"):
         table.restore(target)
     assert len(read_by_hudi(table.uri)) == len(before)
+
+
+def data_files_of(table: Table, version: int) -> set[str]:
+    store = Store(table.uri, FAST)
+    return {*Snapshot(store, load_version(store, version)).slices().all_files()[0].to_pylist()}
+
+
+@pytest.mark.parametrize("verb", ["rollback", "restore", "savepoint"])
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_target_without_its_data_files_is_refused_before_anything_is_undone(
+    table: Table, verb: str, cut: bool
+) -> None:
+    """Hudi's cleaner takes what older versions need."""
+    before, done = every_row(table), list(commits(table))
+    target = done[0] - 1 if verb == "rollback" else done[3]
+    if table.options.has_logs:
+        table.compact_logs(ratio=0)
+    named = data_files_of(table, target) - data_files_of(table, table.version)
+    lost = Path(table.uri, max(named))
+    lost.write_bytes(lost.read_bytes()[:-1]) if cut else lost.unlink()
+    given = {"rollback": (), "restore": (target,), "savepoint": ("it", target)}[verb]
+    for dry_run in (True, False):
+        with pytest.raises(CorruptError, match="lacks a data file: nothing was") as told:
+            getattr(table, verb)(*given, dry_run=dry_run)
+        assert told.value.facts["path"] == str(lost.relative_to(table.uri))
+    assert newest(table).version == table.version
+    assert every_row(table) == read_by_hudi(table.uri) == before
+
+
+def test_a_data_file_that_is_lost_now_keeps_nobody_from_going_back(table: Table) -> None:
+    """What the newest version needs as well is no worse without it."""
+    done = list(commits(table))
+    before = scanned(table, done[3])
+    if table.options.has_logs:
+        table.compact_logs(ratio=0)
+    only_now = data_files_of(table, table.version) - data_files_of(table, done[3])
+    Path(table.uri, max(only_now)).unlink()
+    table.restore(done[3])
+    is_sound(table, before)
+
+
+def test_a_damaged_index_keeps_nobody_from_going_back(table: Table) -> None:
+    done = list(commits(table))
+    before = scanned(table, done[3])
+    held = Snapshot(Store(table.uri, FAST), newest(table)).refs("files")
+    Path(table.uri, held[0].path).unlink()
+    cache.clear()
+    metatable.open(table.uri, FAST).restore(done[3])
+    is_sound(table, before)
 
 
 def test_a_writer_that_was_under_way_begins_anew(table_uri: str) -> None:
