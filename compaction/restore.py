@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from metatable.compaction.going_back import LogCompactionsBack
-from metatable.compaction.rollback import check_data_files, check_goes_back
+from metatable.compaction.rollback import back_to
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.compaction.undoing import completion, unknown_completion
 from metatable.data.timeline import Timeline
@@ -67,9 +67,7 @@ class Restore(Service[RestorePlan]):
         if not since:
             return NothingDue(f"the table has the content of version {self.version}")
         undone = tuple(step for _, step in since)
-        check_goes_back(snapshot, target, [one.instant for one in undone])
-        back = LogCompactionsBack.of(snapshot, target)
-        check_data_files(snapshot, back)
+        back = back_to(snapshot, target, {one.instant: one for one in undone})
         return RestorePlan(self.version, undone, since[-1][0], back)
 
     def work(

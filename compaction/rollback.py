@@ -12,7 +12,7 @@ repeated with the `instant` that it names, and then undoes nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,19 +21,26 @@ from metatable.compaction.older_files import check_files
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.compaction.undoing import completion
 from metatable.data.savepoint_metadata import is_of_others
-from metatable.data.timeline import Timeline, completed_path
+from metatable.data.timeline import (
+    DATA_ACTIONS,
+    Instant,
+    Timeline,
+    completed_of,
+    completed_path,
+)
 from metatable.engine.protocol import Engine
 from metatable.metadata.change import Change
 from metatable.metadata.home import HOME
-from metatable.metadata.manifest import Manifest
+from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.owner import Owner
 from metatable.metadata.requirements import NewestIsBase
 from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.steps import staged_body, staged_path
 from metatable.metadata.versions import load_version
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.store import Store
 
-__all__ = ["Rollback", "check_data_files", "check_goes_back"]
+__all__ = ["Rollback", "back_to"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +70,9 @@ class Rollback(Service[RollbackPlan]):
             return NothingDue(f"commit {self.instant} is undone already")
         version, instant = self._last(store, newest)
         _check_kept(newest, version - 1)
-        content = load_version(store, version - 1)
-        check_goes_back(snapshot, content, (instant,))
-        back = LogCompactionsBack.of(snapshot, content)
-        check_data_files(snapshot, back)
-        return RollbackPlan(load_version(store, version), back)
+        content, undone = load_version(store, version - 1), load_version(store, version)
+        back = back_to(snapshot, content, {instant: completion(undone)})
+        return RollbackPlan(undone, back)
 
     def work(
         self, engine: Engine[Any], snapshot: Snapshot, plan: RollbackPlan, owner: Owner
@@ -96,22 +101,26 @@ class Rollback(Service[RollbackPlan]):
         return newest.last_commit
 
 
-def check_goes_back(snapshot: Snapshot, content: Manifest, undone: Sequence[str]) -> None:
-    """Whether the table may go back to this version, which undoes these commits. Raises UsageError
-    where a savepoint or Hudi's timeline forbids it, CorruptError where the version is damaged."""
-    _check_savepoints(snapshot, frozenset(undone))
-    _check_timeline(snapshot.manifest, content)
+def back_to(
+    snapshot: Snapshot, content: Manifest, undone: Mapping[str, Step]
+) -> LogCompactionsBack:
+    """The way back to this version, which undoes these commits (what completed each, by instant).
+    Raises UsageError where a savepoint, Hudi's timeline or what is scheduled forbids it,
+    CorruptError where the version is damaged, or nothing tells what a commit has written."""
+    timeline = Timeline(snapshot.store).load()
+    _check_savepoints(snapshot, timeline, undone)
+    _check_timeline(snapshot.manifest, timeline, content)
     _check_content(snapshot.store, content)
-
-
-def check_data_files(snapshot: Snapshot, back: LogCompactionsBack) -> None:
-    """Whether what the table is to begin with on the way back is there: the put is followed by the
-    delete of what it has now. Raises CorruptError."""
+    back = LogCompactionsBack.of(snapshot, content)
     what = "the version to go back to lacks a data file: nothing was undone"
-    check_files(snapshot, back.content, what, back.made, back.passed)
+    check_files(snapshot, content, what, back.made, back.passed)
+    _check_told(snapshot.store, timeline, [*undone.values(), *back.undone])
+    return back
 
 
-def _check_savepoints(snapshot: Snapshot, undone: Collection[str]) -> None:
+def _check_savepoints(
+    snapshot: Snapshot, timeline: Sequence[Instant], undone: Collection[str]
+) -> None:
     """Neither what ours keep goes, nor what those of Hudi's own tools do."""
     for name, pin in snapshot.manifest.pins.items():
         if pin.instant in undone:
@@ -121,7 +130,7 @@ def _check_savepoints(snapshot: Snapshot, undone: Collection[str]) -> None:
                 instant=pin.instant,
             )
     store = snapshot.store
-    for one in Timeline(store).load():
+    for one in timeline:
         if one.action == "savepoint" and one.time in undone:
             path = completed_path(one.time, one.action)
             if is_of_others(store.get(path) or b""):
@@ -141,8 +150,9 @@ def _check_kept(newest: Manifest, version: int) -> None:
         )
 
 
-def _check_timeline(newest: Manifest, content: Manifest) -> None:
-    """Without a commit on it that is still there, Hudi's readers would find no rows."""
+def _check_timeline(newest: Manifest, timeline: Sequence[Instant], content: Manifest) -> None:
+    """Without a commit on it that is still there, Hudi's readers would find no rows. Its own tools
+    archive, too, and no version of ours tells how far."""
     last = content.last_commit[1] if content.last_commit else ""
     if last < newest.archived:
         raise UsageError(
@@ -150,6 +160,27 @@ def _check_timeline(newest: Manifest, content: Manifest) -> None:
             found=last,
             expected=f"{newest.archived} or later",
         )
+    if last and last not in completed_of(timeline):
+        raise UsageError(
+            "the last commit of that version is not on Hudi's timeline any more, whose readers"
+            " would not find its rows: the table cannot go back to it",
+            version=content.version,
+            instant=last,
+        )
+
+
+def _check_told(store: Store, timeline: Sequence[Instant], undone: Sequence[Step]) -> None:
+    """Of a commit that was archived only what lies beside our versions tells the files to delete;
+    they would come to light behind the timeline's next commit. Of others a listing does."""
+    there = {one.time for one in timeline if one.action in DATA_ACTIONS}
+    for one in undone:
+        if one.instant not in there and staged_body(store, one) is None:
+            raise CorruptError(
+                "a commit to undo was archived, and what it has written is told by nothing any"
+                " more: nothing was undone",
+                path=staged_path(one.instant, one.action),
+                instant=one.instant,
+            )
 
 
 def _check_content(store: Store, content: Manifest) -> None:

@@ -281,16 +281,20 @@ def _unrequest(store: Store, manifest: Manifest, step: Step) -> None:
 
 
 def _withdraw(store: Store, manifest: Manifest, step: Step) -> None:
-    """Undo a commit: out of Hudi's sight first, then its files, its first traces last."""
+    """Undo a commit: out of Hudi's sight first, then its files, then its first traces. Last goes
+    what lay ready: where Hudi has archived the commit, its files are told by nothing else."""
     timeline = Timeline(store)
-    traces = (requested_path, completed_path, inflight_path)
-    if all(store.size(path(step.instant, step.action)) is None for path in traces):
+    kinds = (requested_path, completed_path, inflight_path)
+    traces = [path(step.instant, step.action) for path in kinds] + [step.staged] * bool(step.staged)
+    if all(store.size(path) is None for path in traces):
         return
     files = _files_of(store, step)
     timeline.withdraw(step.instant, ("completed",), step.action)
     store.delete(files)
     drop_markers(store, step.instant)
     timeline.withdraw(step.instant, ("inflight", "requested"), step.action)
+    if step.staged:
+        store.delete([step.staged])
 
 
 def staged_body(store: Store, step: Step) -> bytes | None:

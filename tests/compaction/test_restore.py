@@ -6,7 +6,7 @@ import dataclasses
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from metatable.kept_version import newest_of
 from metatable.metadata.change import Change
 from metatable.metadata.manifest import Pin, version_path
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import settle
+from metatable.metadata.steps import settle, staged_path
 from metatable.metadata.transaction import Transaction
 from metatable.metadata.versions import load_version
 from metatable.query.description import version_as_of
@@ -193,6 +193,55 @@ def test_no_restore_leaves_hudi_s_timeline_without_a_commit(table: Table) -> Non
         table.restore(done[5])
     table.restore(done[2])
     is_sound(table, every_row(table))
+
+
+def archived_by_hudi(table: Table, done: Sequence[str]) -> None:
+    """Its own tools take commits off the timeline, and tell nobody."""
+    for instant in done:
+        for path in Path(table.uri, ".hoodie").glob(f"{instant}.*"):
+            path.unlink()
+
+
+def test_nobody_goes_back_behind_what_hudi_has_archived(table: Table) -> None:
+    before, done = states(table), list(commits(table).items())
+    archived_by_hudi(table, [instant for _, instant in done[4:]])
+    for dry_run in (True, False):
+        with pytest.raises(UsageError, match="not on Hudi's timeline any more"):
+            table.restore(done[4][0], dry_run=dry_run)
+    assert every_row(table) == read_by_hudi(table.uri) == before[done[0][0]]
+    table.restore(done[3][0])
+    assert every_row(table) == read_by_hudi(table.uri) == before[done[3][0]]
+    with pytest.raises(UsageError, match="not on Hudi's timeline any more"):
+        table.rollback()
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_files_of_undone_commits_that_hudi_has_archived_go(table: Table, damaged: bool) -> None:
+    """They would count as committed as soon as there is a later commit."""
+    done = list(commits(table).values())
+    archived_by_hudi(table, done[4:])
+    store, now = Store(table.uri, FAST), newest(table)
+    if damaged:  # between the put and the step that deletes them
+        staged = Path(table.uri, staged_path(done[5]))
+        store, _ = acting(table, (r"create .*/manifest/0.*", lambda: staged.write_bytes(b"?")))
+    execute(store, LocalEngine(1), Restore(1))
+    assert now.version + 1 == newest(table).version
+    assert not list(Path(table.uri).rglob("*.parquet"))
+    assert not [one for one in done if Path(table.uri, staged_path(one)).exists()]
+    table.upsert(arrow(rows(0, 5, 9)))
+    is_sound(table, every_row(table))
+    assert len(every_row(table)) == 5
+
+
+def test_a_commit_of_which_nothing_tells_any_more_is_not_undone(table: Table) -> None:
+    before, done = every_row(table), list(commits(table).values())
+    archived_by_hudi(table, done[4:])
+    Path(table.uri, staged_path(done[5])).unlink()
+    for dry_run in (True, False):
+        with pytest.raises(CorruptError, match="nothing was undone") as told:
+            table.restore(1, dry_run=dry_run)
+        assert told.value.facts["path"] == staged_path(done[5])
+    assert every_row(table) == read_by_hudi(table.uri) == before
 
 
 def test_a_damaged_target_is_refused_before_anything_is_undone(table: Table) -> None:
