@@ -22,6 +22,7 @@ from metatable.storage.ordering import (
     order_within,
     same_as_previous,
     sort_order,
+    which_are_among,
 )
 
 TEXTS = st.text(alphabet="ab\0\u00fc", max_size=5)
@@ -145,3 +146,10 @@ def test_a_sample_with_few_first_bits_has_all_sorted_as_they_are(
     assert _order(numbers)[0].tolist() == expected
     monkeypatch.setattr(ordering, "MOST_TIED", 20_000)
     assert _order(numbers)[0].tolist() == expected
+
+
+@given(st.lists(WORDS), st.lists(WORDS))
+def test_numbers_among_others_are_found(asked: list[int], held: list[int]) -> None:
+    ascending = np.array(sorted(held), np.uint64)
+    found = which_are_among(np.array(asked, np.uint64), ascending)
+    assert found.tolist() == [one in held for one in asked]
