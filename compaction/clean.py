@@ -61,8 +61,6 @@ __all__ = ["Clean"]
 
 _log = logging.getLogger("metatable.compaction")
 
-DELETED_TOGETHER = 256
-"""Files of one kind that are deleted by one call, of which several are under way."""
 ARCHIVING_TRIES = 3
 """How often a border of Hudi's timeline is published anew, where others are first."""
 
@@ -168,8 +166,8 @@ def _finished(store: Store, newest: Manifest, plan: CleanPlan) -> tuple[int, Map
     drop_cells(kept)  # first: where that fails, there is garbage left for the next clean
     told = left(kept, signs, plan.left.garbage)
     sure = [one for one in told.garbage if one.owner not in told.orphans]
-    for _ in in_order(store.delete, _in_turn(sure)):
-        continue
+    for some in _by_kind(sure):
+        store.delete_all(some)
     # the oldest first: whether a put was void is told by the root before it (`commit.py`)
     store.delete(sorted(one.path for one in sure if one.kind is FileKind.VERSIONS))
     store.delete(service_path(name) for name in newest.fenced if name in signs.services)
@@ -178,14 +176,11 @@ def _finished(store: Store, newest: Manifest, plan: CleanPlan) -> tuple[int, Map
     return _archived(store, newest.version, plan.left.ends), done
 
 
-def _in_turn(garbage: Sequence[Suspect]) -> Iterator[list[str]]:
+def _by_kind(garbage: Sequence[Suspect]) -> Iterator[list[str]]:
     """Paths to delete, in the order of their kinds; without versions, which go last, one by one."""
     for kind in FileKind:
-        if kind is FileKind.VERSIONS:
-            continue
-        paths = sorted(one.path for one in garbage if one.kind is kind)
-        for start in range(0, len(paths), DELETED_TOGETHER):
-            yield paths[start : start + DELETED_TOGETHER]
+        if kind is not FileKind.VERSIONS:
+            yield sorted(one.path for one in garbage if one.kind is kind)
 
 
 def _archived(store: Store, version: int, ends: Collection[str]) -> int:

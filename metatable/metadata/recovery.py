@@ -25,7 +25,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from metatable.data.slice_reader import writer_of
 from metatable.data.slices import decoded, markers_folder
@@ -50,6 +52,7 @@ from metatable.metadata.versions import load_newest
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError, CorruptError
 from metatable.storage.listing import Listed
+from metatable.storage.portions import together_far
 from metatable.storage.store import Store
 
 __all__ = ["recover", "sweep", "sweep_index_files"]
@@ -89,31 +92,33 @@ def sweep(
     next sweep still finds them.
     """
     markers = [one.path for one in store.list(markers_folder(owner.instant), recursive=True)]
-    store.delete(_marked(store, owner.instant, markers))
+    store.delete_all(_marked(store, owner.instant, markers))
     if index_files:
         sweep_index_files(store, owner, buckets)
     store.delete([staged_path(owner.instant)])
     if not keep_markers:
-        store.delete(markers)
+        store.delete_all(markers)
 
 
 def sweep_index_files(store: Store, owner: Owner, buckets: Collection[str]) -> None:
     """Delete the HFiles and pages that carry the owner's name."""
-    for folder in (*buckets, "pages"):
-        files = store.list(f"{HOME}/{folder}")
-        store.delete(one.path for one in files if one.name.startswith(owner.prefix))
+    folders = [f"{HOME}/{one}" for one in (*buckets, "pages")]
+    listed = store.together([partial(store.list, folder) for folder in folders])
+    files = (one for some in listed for one in some)
+    store.delete_all(one.path for one in files if one.name.startswith(owner.prefix))
 
 
 def _marked(store: Store, instant: str, markers: Collection[str]) -> Iterator[str]:
     """The files that these markers name, if they tell this instant: by name, or logs by blocks."""
+    files = []
     for marker in markers:
         named = marker.removeprefix(markers_folder(instant) + "/").rpartition(".marker.")[0]
-        try:
-            file = decoded(named)
-        except CorruptError:  # not the name of a data file
-            continue
-        if writer_of(store, file) == instant:
-            yield named
+        with suppress(CorruptError):  # not the name of a data file
+            files.append(decoded(named))
+    writers = together_far(store, partial(writer_of, store), files, lambda one: one.size_bytes)
+    for file, writer in zip(files, writers, strict=True):
+        if writer == instant:
+            yield file.path
 
 
 def _dead(store: Store, leases: Collection[Listed], seconds: float) -> list[Listed]:

@@ -268,9 +268,9 @@ def _unrequest(store: Store, manifest: Manifest, step: Step) -> None:
     timeline = Timeline(store)
     body = read_plan(store, step.instant, step.checksum, step.action)
     if step.action == CLUSTERING:
-        store.delete(list(files_on(store, step.instant)))
+        store.delete_all(list(files_on(store, step.instant)))
     elif body is None:
-        store.delete(_files_of(store, step))
+        store.delete_all(_files_of(store, step))
     else:
         planned = SliceCompactionPlan.decode(body, step.staged).slices
         files = (to_come(one.partition_path, one.file_id, step.instant) for one in planned)
@@ -286,11 +286,12 @@ def _withdraw(store: Store, manifest: Manifest, step: Step) -> None:
     timeline = Timeline(store)
     kinds = (requested_path, completed_path, inflight_path)
     traces = [path(step.instant, step.action) for path in kinds] + [step.staged] * bool(step.staged)
-    if all(store.size(path) is None for path in traces):
+    sizes = store.together([partial(store.size, path) for path in traces])
+    if all(size is None for size in sizes):
         return
     files = _files_of(store, step)
     timeline.withdraw(step.instant, ("completed",), step.action)
-    store.delete(files)
+    store.delete_all(files)
     drop_markers(store, step.instant)
     timeline.withdraw(step.instant, ("inflight", "requested"), step.action)
     if step.staged:

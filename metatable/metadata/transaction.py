@@ -288,7 +288,7 @@ class Transaction:
         if self._started:
             self.store.delete_all(self.planned)  # recovery may have dropped their markers meanwhile
             if not self.planned and self._is_withdrawn():
-                self.store.delete(list(files_on(self.store, self.instant)))
+                self.store.delete_all(list(files_on(self.store, self.instant)))
             sweep(self.store, self.owner, self.base.options.buckets)
         if self._lease is not None and not self._lease.is_taken_over():
             if self._started:
