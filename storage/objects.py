@@ -71,8 +71,10 @@ _PASSING = ("ConditionalRequestConflict", "OperationAborted", "RequestTimeout", 
 this object was under way, a body came too slowly, or the last answer to a put in parts was lost, so
 that its repeat found nothing to complete."""
 
-_PASSING_OF_ONE = ("500", "503", "429")
-"""What Azure says of an object that it did not delete, in an answer that is no error itself."""
+_PASSING_OF_ONE = ("ServiceUnavailable", "500", "503", "429")
+"""What services of S3's kind, and Azure by a status, say of an object that was not deleted and may
+be a moment later, in an answer that is no error itself. `InternalError` and `SlowDown` in such an
+answer the client finds by itself, and repeats."""
 
 _REFUSED_OF_ONE = ("AccessDenied", "401", "403")
 """The same, of S3 and of Azure, where we are not allowed to."""

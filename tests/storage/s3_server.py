@@ -2,7 +2,8 @@
 
 `answers` makes the next requests end otherwise: a status and a code (as S3 sends them, in XML),
 or `LOST`, which carries the request out and closes the connection instead of answering.
-`kept` names objects that a request to delete many does not, each with the code it gives for that.
+`kept` names objects that a request to delete many does not, each with the code it gives for that;
+`kept_once` has the codes that it gives for the next ones, one for each.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class S3:
     answers: list[tuple[int, str] | None] = field(default_factory=list)
     asked: list[tuple[str, str]] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
+    kept_once: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     port: int = 0
     bucket: str = field(default_factory=lambda: f"{BUCKET}-{uuid.uuid4().hex}")
@@ -41,8 +43,9 @@ class S3:
         with self.lock:
             self.bucket = f"{BUCKET}-{uuid.uuid4().hex}"
             self.always = None
-            for held in (self.objects, self.parts, self.answers, self.asked, self.kept):
-                held.clear()
+            held = self.objects, self.parts, self.answers, self.asked, self.kept, self.kept_once
+            for one in held:
+                one.clear()
 
     @property
     def uri(self) -> str:
@@ -168,7 +171,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, _upload("Complete", "<ETag>e</ETag>"))
 
     def _delete_one(self, name: str) -> str:
-        code = self.state.kept.get(unescape(name))
+        once = self.state.kept_once
+        code = once.pop(0) if once else self.state.kept.get(unescape(name))
         if code is not None:
             told = f"<Code>{code}</Code><Message>This is {code}.</Message>"
             return f"<Error><Key>{name}</Key>{told}</Error>"

@@ -220,6 +220,21 @@ def test_write_that_met_what_passes_is_made_again(
     assert len(s3.objects) == 1
 
 
+@pytest.mark.parametrize("code", ["InternalError", "SlowDown", "ServiceUnavailable"])
+def test_delete_that_met_what_passes_is_made_again(s3: S3, code: str) -> None:
+    """S3 says so of the object, in an answer that is no error: the client repeats nothing."""
+    store = store_of(s3, max_retries="2", init_backoff="1ms")
+    store.put("a", b"1")
+    s3.kept_once = [code] * 2
+    store.delete(["a"])
+    assert s3.asked == [("PUT", "t/a"), *[("POST", "")] * 3]
+    assert s3.objects == {}
+    store.put("a", b"1")
+    s3.kept_once = [code] * 3
+    with pytest.raises(StoreError, match=code):
+        store.delete(["a"])
+
+
 def test_create_that_meets_others_for_ever_is_no_other_writers(s3: S3) -> None:
     """Nothing is there, and so nobody was first."""
     s3.always = 409, "ConditionalRequestConflict"
