@@ -8,6 +8,7 @@ binaries in byte order, false below true.
                         off, the maximum is cut off and its last character raised; where
                         that cannot be done there is no maximum. Never `_hoodie_record_key`:
                         its bounds decide which file a key may be in
+    fixed binaries      no bounds where they are longer than that: a cut one has another type
     floats              with a NaN in the file there is no maximum
     nested columns      no bounds; nulls are those of the column itself
 """
@@ -195,6 +196,8 @@ def _bounds(
 
 
 def _has_ends(kind: pa.DataType) -> bool:
+    if pa.types.is_fixed_size_binary(kind):  # a bound has the column's type, and so its size
+        return bool(kind.byte_width <= BOUND_LENGTH)
     return not pa.types.is_nested(kind) and not pa.types.is_null(kind)
 
 

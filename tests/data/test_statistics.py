@@ -110,6 +110,22 @@ def test_binary_bounds_are_short_and_hold_every_value(values: list[bytes]) -> No
         assert max(values)[:BOUND_LENGTH] == b"\xff" * BOUND_LENGTH
 
 
+def test_binaries_of_a_fixed_size_have_bounds_of_it_or_none() -> None:
+    for size in (BOUND_LENGTH, BOUND_LENGTH + 1):
+        values = [b"\1" * size, b"\2" * size]
+        table = pa.table({"a": pa.array([*values, None], pa.binary(size))})
+        [whole], [[first], [last]] = (
+            statistics.of_table(table, ["a"]),
+            statistics.of_parts(table, ["a"], [0, 1, 3]),
+        )
+        told = [(one.minimum, one.maximum) for one in (whole, first, last)]
+        if size > BOUND_LENGTH:
+            assert told == [(None, None)] * 3
+        else:
+            assert told == [tuple(values), (values[0],) * 2, (values[1],) * 2]
+        assert (whole.null_count, whole.value_count) == (1, 3)
+
+
 @pytest.mark.parametrize(
     ("longest", "raised"),
     [

@@ -420,6 +420,16 @@ def test_columns_that_footers_tell_of_are_not_read(tmp_path: Path) -> None:
         assert (table.scan(where=where).count(), len(table.files(where))) == (count, count)
 
 
+def test_binaries_of_a_fixed_size_longer_than_any_bound_are_taken(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("sig", pa.binary(96))])
+    given = pa.table([["a", "b"], [b"\1" * 96, b"\xff" * 96]], schema=schema)
+    path = tmp_path / "table"
+    metatable.create(path, schema, key="id", storage_options=FAST).insert(given)
+    table = adopt(stripped(path), index="metadata_bloom")
+    assert table.verify().findings == ()
+    assert table.scan(where=[("sig", ">", b"\1" * 96)]).to_arrow() == given.slice(1)
+
+
 def test_what_came_before_is_not_to_be_had(tmp_path: Path) -> None:
     grown(tmp_path / "table")
     before = metatable.open(tmp_path / "table").history()

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import metatable
+from metatable import col
 from metatable.metadata import record_index
 from metatable.storage.errors import UsageError
 
@@ -340,3 +341,28 @@ def test_a_key_that_the_index_takes_for_another_one_is_a_miss_and_no_update(
     assert (result.index_misses, result.inserted, result.updated) == (1, 0, 1)
     held = sorted(row["id"] for row in table.scan().to_arrow().to_pylist())
     assert held == ["a", "b", "twin"]
+
+
+@pytest.mark.both_table_types
+def test_binaries_of_a_fixed_size_longer_than_any_bound_are_kept(table_uri: str) -> None:
+    schema = pa.schema([("id", pa.string()), ("sig", pa.binary(96))])
+    held = {f"k{n}": bytes([n]) * 96 for n in range(4)} | {"last": b"\xff" * 96, "none": None}
+    table = metatable.create(
+        table_uri, schema, key="id", options={"file_rows": 2}, storage_options={"durable": "false"}
+    )
+    table.insert(pa.table([pa.array(held), pa.array(held.values())], schema=schema))
+    held |= {"k1": b"\1" * 95 + b"\2", "new": bytes(96)}
+    changed = {key: held[key] for key in ("k1", "new")}
+    table.upsert(pa.table([pa.array(changed), pa.array(changed.values())], schema=schema))
+
+    def found(**how: Any) -> dict[str, Any]:
+        return {row["id"]: row["sig"] for row in table.scan(**how).to_arrow().to_pylist()}
+
+    assert table.verify().findings == ()
+    assert found() == held
+    assert found(where=[("sig", "=", held["k1"])]) == {"k1": held["k1"]}
+    assert found(where=[("sig", ">", bytes([3]) * 96)]) == {"last": held["last"]}
+    assert found(where=col("sig").is_null()) == {"none": None}
+    table.alter(metatable.WidenColumn("sig", pa.binary()))
+    assert table.verify().findings == ()
+    assert found(where=[("sig", "<", bytes([1]))]) == {"k0": held["k0"], "new": bytes(96)}
