@@ -96,6 +96,10 @@ class Scan(Rows):
         Spark opens the files with its own credentials. Raises UsageError where its Hadoop does
         not know the table's store. Where files have logs, or other names for some columns, Spark's
         reader would go wrong: its Python workers read them then, with the table's credentials.
+
+        Conditions belong in `where`: it leaves out files, and keeps from Spark's reader what that
+        would get wrong by footers (`spark.parquet.Conditions`). Conditions on the DataFrame are
+        Spark's own.
         """
         session = spark_session(session)
         if self._view.table_schema.by_id or self._slices.has_logs.any():

@@ -71,11 +71,21 @@ def _literally(path: str) -> str:
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
+def _in_milliseconds(literal: Any) -> bool:
+    """Whether it is the same in milliseconds, if it is a moment."""
+    return not isinstance(literal, datetime) or literal.microsecond % 1000 == 0
+
+
 class Conditions:
     """A dialect of predicates (`query.predicates.Dialect`): Spark's Columns over `schema`.
 
-    What is asked of floats is kept from being pushed down into the Parquet reader: it skips row
-    groups by footers that leave NaN out, and takes -0 for another number than 0.
+    What is asked of some columns is kept from being pushed down into the Parquet reader, which
+    skips row groups by their footers:
+
+        floats       those leave NaN out, and the reader takes -0 for another number than 0
+        decimals     it makes the literal one of the file's, which has fewer digits where the column
+                     was widened: the job ends there, or rows are missing
+        timestamps   where a file has milliseconds, it cuts the literal down to them
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -85,7 +95,7 @@ class Conditions:
         return F.lit(value)
 
     def compare(self, column: str, op: str, value: Any) -> Column:
-        held, literal = self._held(column), self._literal(column, value)
+        held, literal = self._held(column, [value]), self._literal(column, value)
         compared: dict[str, Column] = {
             "=": held == literal,
             "!=": held != literal,
@@ -97,7 +107,7 @@ class Conditions:
         return compared[op]
 
     def is_in(self, column: str, values: Sequence[Any], negated: bool) -> Column:
-        among = self._held(column).isin([self._literal(column, value) for value in values])
+        among = self._held(column, values).isin([self._literal(column, value) for value in values])
         return ~among if negated else among
 
     def is_null(self, column: str, negated: bool) -> Column:
@@ -113,10 +123,15 @@ class Conditions:
     def either(self, left: Column, right: Column) -> Column:
         return left | right
 
-    def _held(self, column: str) -> Column:
-        if isinstance(self._types[column], spark.FloatType | spark.DoubleType):
-            return named(column) + F.lit(0.0)
-        return named(column)
+    def _held(self, column: str, literals: Sequence[Any]) -> Column:
+        """The column, so that what is asked of it with these literals is not pushed down where
+        the reader would go wrong."""
+        kind, held = self._types[column], named(column)
+        if isinstance(kind, spark.FloatType | spark.DoubleType):
+            return held + F.lit(0.0)
+        if isinstance(kind, spark.DecimalType) or not all(map(_in_milliseconds, literals)):
+            return F.greatest(held, held)  # itself, which no optimizer knows
+        return held
 
     def _literal(self, column: str, value: Any) -> Column:
         """A literal of the column's type; floats are compared as doubles."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -104,3 +105,31 @@ def test_files_are_written_anew_by_the_workers(spark: Any, tmp_path: Path) -> No
     after = table.scan().to_arrow().sort_by("id")
     assert after.rename_columns(before.column_names).equals(before)
     assert table.verify().findings == ()
+
+
+def test_what_spark_leaves_out_by_older_types_has_no_row_asked_for(
+    spark: Any, tmp_path: Path
+) -> None:
+    """It takes a literal for one of the file's type, which may have no room for it."""
+    kinds = {"id": pa.int64(), "price": pa.decimal128(6, 2), "t": pa.timestamp("ms", "UTC")}
+    noon, price = datetime(2024, 1, 1, 12, tzinfo=UTC), Decimal("1.25")
+    schema = pa.schema(kinds)
+    table = metatable.create(tmp_path / "table", schema, key="id")
+    table.insert(pa.table([[1], [price], [noon]], schema=schema))
+    table.alter(
+        WidenColumn("price", pa.decimal128(12, 2)), WidenColumn("t", pa.timestamp("us", "UTC"))
+    )
+    more, later = Decimal("100000.00"), noon + timedelta(microseconds=500)
+    for where in (
+        (col("price") < more) & (col("price") <= more),
+        (col("price") != more) & ~col("price").is_in([more, more + 1]),
+        (col("price") > -more) & (col("price") >= -more),
+        col("price").is_in([price, more]) & ~col("price").is_null(),
+        (col("t") < later) & (col("t") <= later) & (col("t") <= noon),
+        (col("t") != later) & (col("t") > noon - timedelta(microseconds=1)),
+        ~col("t").is_in([later]) & (col("t") < noon + timedelta(milliseconds=1)),
+        ~col("t").is_in([later, later + timedelta(hours=1)]) & (col("t") == noon),
+        col("t").is_in([later, noon]) & (col("t") >= noon),
+    ):
+        [found] = found_by_spark(spark, table, where=where)
+        assert found == {"id": 1, "price": price, "t": noon}, where
