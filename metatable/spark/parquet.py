@@ -57,13 +57,21 @@ def select(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def readable(schema: pa.Schema) -> pa.Schema:
-    """Spark has no binaries of fixed size; it reads them as binaries."""
-    return pa.schema(
-        [
-            field.with_type(pa.binary()) if pa.types.is_fixed_size_binary(field.type) else field
-            for field in schema
-        ]
-    )
+    """Spark has no binaries of fixed size; it reads them as binaries, wherever they lie."""
+    return pa.schema([_readable(field) for field in schema])
+
+
+def _readable(field: pa.Field) -> pa.Field:
+    kind, t = field.type, pa.types
+    if t.is_fixed_size_binary(kind):
+        return field.with_type(pa.binary())
+    if t.is_struct(kind):
+        return field.with_type(pa.struct([_readable(inner) for inner in kind]))
+    if t.is_list(kind):
+        return field.with_type(pa.list_(_readable(kind.value_field)))
+    if t.is_map(kind):
+        return field.with_type(pa.map_(kind.key_field, _readable(kind.item_field)))
+    return field
 
 
 def _literally(path: str) -> str:

@@ -147,3 +147,24 @@ def test_a_limit_beyond_what_spark_counts_is_none(
     assert table.scan(["id"], limit=200).to_spark(spark).count() == 200
     with pytest.raises(metatable.UsageError, match="Spark knows no such limit"):
         table.scan(["id"], limit=51).to_spark(spark)
+
+
+def test_binaries_of_a_fixed_size_are_read_wherever_they_lie(spark: Any, tmp_path: Path) -> None:
+    fixed = pa.binary(3)
+    held = {
+        "id": (pa.int64(), [1, 2]),
+        "s": (pa.struct([("a", fixed), ("b", pa.list_(fixed))]), [{"a": b"abc", "b": None}, None]),
+        "l": (pa.list_(fixed), [[b"abc", None, b"\0\1\2"], []]),
+        "m": (pa.map_(pa.string(), pa.struct([("f", fixed)])), [[("k", {"f": b"xyz"})], None]),
+    }
+    schema = pa.schema({name: kind for name, (kind, _) in held.items()})
+    given = pa.table([values for _, values in held.values()], schema=schema)
+    for kind in ("cow", "mor"):
+        made = metatable.create(tmp_path / kind, schema, key="id", table_type=kind)
+        made.insert(given)
+        if kind == "mor":
+            made.upsert(given.slice(1))
+        found = made.scan().to_spark(spark).toArrow().sort_by("id")
+        assert found.to_pylist() == given.to_pylist(), kind
+        changed = made.changes(0).to_spark(spark).toArrow().sort_by("id")
+        assert changed.drop_columns("_change_type").to_pylist() == given.to_pylist(), kind
