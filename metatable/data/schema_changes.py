@@ -234,7 +234,9 @@ def rewritten(schema: TableSchema) -> TableSchema:
 
 
 def back_behind(schema: TableSchema, since: TableSchema) -> TableSchema:
-    """The schema of an older version, gone back to, where files written with this one may stay."""
+    """The schema of an older version, gone back to, where files written with those up to `since`
+    may stay. Once a name has meant something else they are found by ids alone: it may have got its
+    own back meanwhile, so names are not compared."""
     paths, known = schema.ids(), {one.first_name for one in schema.columns}
     flat = [one.first_name for one in since.columns if not pa.types.is_nested(one.type)]
     names = [one for one in (*since.past_names, *since.ids()) if one not in paths]
@@ -243,6 +245,7 @@ def back_behind(schema: TableSchema, since: TableSchema) -> TableSchema:
         schema,
         past_names=_with_names(schema.past_names, *names),
         past_stats=_with_names(schema.past_stats, *stats),
+        by_id=schema.by_id or since.by_id,
     )
 
 

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.compaction.test_log_compaction import check, filled, rows, slices, upsert
+from tests.compaction.test_log_compaction import (
+    RENAMED,
+    check,
+    compacted_under_other_names,
+    filled,
+    rows,
+    slices,
+    upsert,
+)
 
 
 @pytest.mark.parametrize("kind", ["record", "metadata_bloom"])
@@ -21,3 +29,11 @@ def test_logs_are_compacted_on_spark(spark: Any, table_uri: str, kind: str) -> N
     assert table.compact_logs(ratio=0, engine=spark).files_after > 0
     assert not any(one.logs for one in slices(table))
     check(table, model)
+
+
+@pytest.mark.parametrize("how", RENAMED)
+def test_spark_reads_what_was_compacted_under_other_names_on_the_way_back(
+    spark: Any, table_uri: str, how: str
+) -> None:
+    table, was = compacted_under_other_names(table_uri, how)
+    assert table.scan().to_spark(spark).toArrow().sort_by("id").to_pylist() == was
