@@ -115,13 +115,15 @@ class FileSystemView(Sequence[FileSlice]):
 
     def contents(self) -> pa.Array:
         """A text a slice, equal for slices of the same files, which are equal contents."""
+        firsts = self.paths
         if self.logs is None:
-            return self.paths
+            return firsts
         paths, _ = _columns(self.logs.flatten())
         lengths = pc.list_value_length(self.logs).to_numpy()
         offsets = pa.array(np.cumsum([0, *lengths]), pa.int32())
         joined = pc.binary_join(pa.ListArray.from_arrays(offsets, paths), "\n")
-        return pc.binary_join_element_wise(self.paths, joined, "\n")
+        every = pc.binary_join_element_wise(firsts, joined, "\n")
+        return pc.if_else(pa.array(lengths > 0), every, firsts)  # as in a view without others
 
     def file_ids(self) -> pa.Array:
         """The ids of the file groups (strings)."""

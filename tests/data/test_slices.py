@@ -207,4 +207,6 @@ def test_many_slices_know_which_are_logs_alone() -> None:
     assert not view.bases().has_logs.any()
     assert FileSystemView.of_lists([view.lists()]).contents().equals(view.contents())
     only = FileSystemView.of_lists([pa.array(listed[1:3], pa.list_(FILE))])
+    assert only.contents().equals(view.take(np.array([1, 2])).contents())
+    assert len({*view.contents().to_pylist(), *view.bases().contents().to_pylist()}) == 5
     assert (only.logs, only.log_count, only.has_logs.tolist()) == (None, 1, [True, False])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +269,23 @@ def test_only_groups_that_have_changed_are_read(table: Table) -> None:
     read = table.counters.since(before)
     # of the two slices the keys; of the newer one the row
     assert read["data.row_groups"] == 3
+
+
+def test_only_groups_that_have_changed_are_read_where_logs_come_or_go(table_uri: str) -> None:
+    """All of them, where one of the two versions has no log at all."""
+    table = _created(table_uri, "record", "global", table_type="mor")
+    for first in range(0, 12, 4):
+        table.insert(arrow([row(number) for number in range(first, first + 4)]))
+    versions = [table.version]
+    table.upsert(arrow([row(5, v=9)]))
+    versions.append(table.version)
+    table.compact_logs(ratio=0)
+    versions.append(table.version)
+    for since, until in pairwise(versions):
+        changes = table.changes(since, until)
+        held, _ = changes._groups(1)
+        assert len(held) == 1
+        assert told(changes) == ([("k05", "update", 9)] if until == versions[1] else [])
 
 
 def test_a_file_is_read_row_group_by_row_group(
