@@ -38,8 +38,9 @@ class MetadataSource:
     late: bool = False
 
     def fetch(self, view: TableView, partition_paths: Sequence[str | None]) -> None:
-        """The ranges of many table partitions are read together: each by itself takes requests, and
-        a tenth as long as all of a hundred thousand files."""
+        """The ranges of many table partitions are read as one: each by itself takes requests, and
+        a tenth as long as all of a hundred thousand files. What those of a few begin with is
+        fetched together, from afar."""
         keys = {path: self._key(view, path) for path in partition_paths}
         unknown = [path for path, key in keys.items() if cache.shared.get(key) is None]
         if len(unknown) > FEW_PARTITIONS:
@@ -48,6 +49,8 @@ class MetadataSource:
             for path in unknown:
                 ranges = whole.take(rows.get(path or "", np.zeros(0, np.int64)))
                 cache.shared.offer(keys[path], ranges, ranges.size_bytes)
+        else:
+            view.hold_stats([RECORD_KEY], [path for path in unknown if path is not None])
 
     def ranges(self, view: TableView, partition_path: str | None) -> Ranges:
         key = self._key(view, partition_path)

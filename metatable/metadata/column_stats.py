@@ -10,7 +10,7 @@ the data, never narrower; an absent bound says nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -24,7 +24,7 @@ from metatable.data.schema import META_COLUMNS
 from metatable.data.slices import DataFile, FileSlice, LogFile
 from metatable.data.taking import whole as whole_column
 from metatable.metadata.entries import Entries
-from metatable.metadata.files import view_of_partition, view_of_table
+from metatable.metadata.files import hold_partitions, view_of_partition, view_of_table
 from metatable.metadata.keys import (
     column_partition_prefix,
     column_prefix,
@@ -42,7 +42,7 @@ from metatable.metadata.view import StatsColumn
 from metatable.metadata.written import WrittenSlice
 from metatable.storage.arrays import Bools, Int64s, UInt64s
 from metatable.storage.byte_columns import byte_layout
-from metatable.storage.cache import cached
+from metatable.storage.cache import cached, shared
 from metatable.storage.quick_hash import quick_hash
 from metatable.storage.threads import beside
 from metatable.storage.word_places import WordPlaces
@@ -50,6 +50,7 @@ from metatable.storage.word_places import WordPlaces
 __all__ = [
     "RECORD_KEY",
     "ColumnStatsPartition",
+    "hold_stats",
     "maxima",
     "null_counts",
     "row_counts",
@@ -117,8 +118,7 @@ def stats_column(
 ) -> StatsColumn:
     """A column's statistics in the named table partitions (None: in all), live slices only."""
     paths = None if partition_paths is None else sorted(set(partition_paths))
-    # a key's bounds are asked for by whoever asks for its filters next
-    entries.warm("files", _NAME, *(["bloom_filter"] if column == RECORD_KEY else []))
+    _warm(entries, [column])
     if paths is None or len(paths) > FEW_PARTITIONS or entries.is_small(_NAME):
         whole = _kept(entries, column, type, None)
         return whole if paths is None else whole.take(whole.files.within(paths))
@@ -131,10 +131,41 @@ def _kept(
 ) -> StatsColumn:
     """A column's statistics in one table partition (None: in all), from the process's cache."""
     return cached(
-        ("stats", entries.identity, column, partition_path),
+        _key(entries, column, partition_path),
         lambda: _load(entries, column, type, partition_path),
         _size_bytes,
     )
+
+
+def _key(entries: Entries, column: str, partition_path: str | None) -> Hashable:
+    return "stats", entries.identity, column, partition_path
+
+
+def _warm(entries: Entries, columns: Sequence[str]) -> None:
+    """A key's bounds are asked for by whoever asks for its filters next."""
+    entries.warm("files", _NAME, *(["bloom_filter"] if RECORD_KEY in columns else []))
+
+
+def hold_stats(entries: Entries, columns: Sequence[str], partition_paths: Sequence[str]) -> None:
+    """Fetch together, from afar, what `stats_column` of these columns in so few table partitions
+    would fetch one by one: their files and their statistics."""
+    if not entries.store.is_distant or len(partition_paths) > FEW_PARTITIONS:
+        return
+    missing = [
+        (column, path)
+        for column in columns
+        for path in partition_paths
+        if shared.get(_key(entries, column, path)) is None
+    ]
+    if not missing:
+        return
+    _warm(entries, columns)
+    if entries.is_small(_NAME):
+        return
+    prefixes = [column_partition_prefix(*one) for one in missing]
+    paths = list(dict.fromkeys(path for _, path in missing))
+    stats = partial(entries.hold, ColumnStatsPartition(entries.options), prefixes)
+    entries.store.together([stats, partial(hold_partitions, entries, paths)])
 
 
 def _joined(parts: Sequence[StatsColumn], type: pa.DataType) -> StatsColumn:

@@ -273,6 +273,15 @@ class Entries:
             batch = pa.RecordBatch.from_arrays(pair, schema=_PAIRS)
             yield batch.filter(pa.array(~dead)) if dead.any() else batch
 
+    def hold(self, partition: MetadataPartition, prefixes: Sequence[bytes]) -> None:
+        """Fetch together, from afar, what `pieces` of these prefixes would fetch one prefix after
+        the other, as far as there is room for it."""
+        if len(prefixes) < 2 or not self.store.is_distant:
+            return
+        refs = self.placed(partition)
+        self._open(refs)
+        self.store.together([partial(self.reader(ref).hold, prefixes) for ref in refs])
+
     def scan(self, partition: MetadataPartition) -> pa.RecordBatchReader:
         """All live entries (key, value) by key; streams, holding a few blocks per file."""
         refs = self.placed(partition)

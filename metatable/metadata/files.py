@@ -11,7 +11,7 @@ current slice by one get, and all groups of a table partition share a key prefix
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -39,6 +39,7 @@ __all__ = [
     "FilesPartition",
     "current_slices",
     "files_there",
+    "hold_partitions",
     "published_since",
     "view_of_partition",
     "view_of_table",
@@ -135,8 +136,19 @@ def view_of_partition(entries: Entries, partition_path: str) -> FileSystemView:
     if entries.is_small(FilesPartition.name):
         whole = view_of_table(entries)
         return whole.take(whole.within([partition_path]))
-    key = "files", entries.identity, partition_path
+    key = _key(entries, partition_path)
     return cached(key, lambda: _load(entries, partition_path), _nbytes)
+
+
+def hold_partitions(entries: Entries, partition_paths: Sequence[str]) -> None:
+    """Fetch together, from afar, what `view_of_partition` of each of these begins with."""
+    if not entries.is_small(FilesPartition.name):
+        asked = [one for one in partition_paths if shared.get(_key(entries, one)) is None]
+        entries.hold(FilesPartition(entries.options), [*map(partition_prefix, asked)])
+
+
+def _key(entries: Entries, partition_path: str) -> Hashable:
+    return "files", entries.identity, partition_path
 
 
 def _load(entries: Entries, partition_path: str) -> FileSystemView:

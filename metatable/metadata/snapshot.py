@@ -52,6 +52,9 @@ class Snapshot(Entries):
     ) -> StatsColumn:
         return column_stats.stats_column(self, self._name_in_stats(column), type, partition_paths)
 
+    def hold_stats(self, columns: Sequence[str], partition_paths: Sequence[str]) -> None:
+        column_stats.hold_stats(self, [*map(self._name_in_stats, columns)], partition_paths)
+
     def maxima(self, column: str, type: pa.DataType, slices: Sequence[FileSlice]) -> pa.Array:
         return column_stats.maxima(self, self._name_in_stats(column), type, slices)
 

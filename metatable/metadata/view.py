@@ -95,6 +95,11 @@ class TableView(Protocol):
         """A column's statistics in the named table partitions (None: in all), live slices only."""
         ...
 
+    def hold_stats(self, columns: Sequence[str], partition_paths: Sequence[str]) -> None:
+        """Fetch together, from afar, what `stats` of these columns in these few partitions would
+        fetch one after the other."""
+        ...
+
     def maxima(self, column: str, type: pa.DataType, slices: Sequence[FileSlice]) -> pa.Array:
         """The column's maximum in each slice, of its type. Null: nothing is known."""
         ...

@@ -69,8 +69,11 @@ def keep_files(bound: Expression | None, view: TableView) -> Selection:
     if not len(left) or not others:
         return Selection(slices, left, left, unknown[left])
     known = {name: one.take(slices.folder_of[left]) for name, one in folders.items()}
+    paths = _few_paths(slices, np.flatnonzero(wanted))
+    if paths is not None:
+        view.hold_stats(others, paths)
     for name in others:
-        known[name] = _statistics(view, slices, name, left, np.flatnonzero(wanted))
+        known[name] = _statistics(view, slices, name, left, paths)
     kept = may_hold(bound, len(left), known.get)
     told = "%d files, %d after partitions, %d after statistics"
     _log.debug(told, len(slices), len(left), int(kept.sum()))
@@ -84,15 +87,20 @@ def _row_counts(bounds: Bounds, has_logs: Bools) -> Int64s:
     return np.where(has_logs, -1, counts)
 
 
+def _few_paths(slices: FileSystemView, folders: Int64s) -> list[str] | None:
+    """The paths of these partitions, where they are few, and not all; else None."""
+    if len(folders) == len(slices.folders) or len(folders) > FEW_PARTITIONS:
+        return None
+    return slices.folders.take(pa.array(folders)).to_pylist()  # type: ignore[no-any-return]
+
+
 def _statistics(
-    view: TableView, slices: FileSystemView, column: str, rows: Int64s, folders: Int64s
+    view: TableView, slices: FileSystemView, column: str, rows: Int64s, paths: list[str] | None
 ) -> Bounds:
-    """A column's bounds in the files `rows`, which are all those of the `folders`."""
-    kind, count = _kind(view, column), len(slices.folders)
-    few = len(folders) < count and len(folders) <= FEW_PARTITIONS
-    paths = slices.folders.take(pa.array(folders)).to_pylist() if few else None
-    bounds = Bounds.of(*view.stats(column, kind, paths).columns)
-    return bounds if few or len(folders) == count else bounds.take(rows)
+    """A column's bounds in the files `rows`, which are all those of the partitions `paths`, or,
+    where these are not told, some of all."""
+    bounds = Bounds.of(*view.stats(column, _kind(view, column), paths).columns)
+    return bounds if paths is not None or len(rows) == len(slices) else bounds.take(rows)
 
 
 def _kind(view: TableView, column: str) -> pa.DataType:

@@ -25,7 +25,7 @@ asked for), `hfile.filtered` (keys that the file's filter answered).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import numpy as np
@@ -51,7 +51,7 @@ from metatable.storage.hfile.file_info import LASTKEY
 from metatable.storage.hfile.key_values import KeyValues, row_of
 from metatable.storage.hfile.reading.alike import Hits
 from metatable.storage.hfile.reading.fetch import meta_payload
-from metatable.storage.hfile.reading.index_tree import IndexTree
+from metatable.storage.hfile.reading.index_tree import IndexTree, within
 from metatable.storage.hfile.reading.many_keys import ManyKeys
 from metatable.storage.hfile.reading.one_block import OneBlock, first_value
 from metatable.storage.hfile.reading.opened import OpenedHFile, open_hfile
@@ -197,6 +197,19 @@ class HFileReader:
         """All entries whose key begins with `prefix`, in batches of some MiB, as `scan` gives
         them."""
         return self.scan(prefix, _successor(prefix))
+
+    def hold(self, prefixes: Sequence[bytes]) -> None:
+        """Fetch together what `scan_prefix` of each of these would fetch after each other, and keep
+        it for them in the cache of blocks; what they would not look for there, or is at hand, is
+        left."""
+        if not prefixes or len(self.opened.whole):
+            return
+        ranges = [(one, _successor(one)) for one in prefixes]
+        index = self.tree.of_ranges(ranges)
+        asked = [within(index, *one) for one in ranges]
+        few = [one for one in asked if len(one) <= KEPT_BLOCKS]
+        if few:
+            Pass(self._store, self.opened, index, np.unique(np.concatenate(few)), keep=True).hold()
 
     def scan(
         self,

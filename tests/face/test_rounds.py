@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+import metatable
 from benchmarks.rounds import (
     COMMIT_SECONDS,
     LATENCY_SECONDS,
+    SCHEMA,
     TAG_SECONDS,
     Rounds,
     commit,
@@ -24,15 +27,18 @@ from benchmarks.rounds import (
     rows_of,
     tag,
 )
-from metatable import Table, UsageError
+from metatable import Table, UsageError, col
 from metatable.data.properties import PROPERTIES_PATH
 from metatable.data.timeline import inflight_path
 from metatable.engine import local
+from metatable.metadata import entries
+from metatable.metadata.column_stats import RECORD_KEY
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.versions import newest_of
 from metatable.query.description import version_as_of
 from metatable.results import WriteResult
 from metatable.storage import cache
+from metatable.storage.hfile.reading import opened
 from metatable.storage.store import Store
 from metatable.write import commit_pass
 
@@ -130,6 +136,49 @@ def test_a_cold_tag_is_few_rounds(index: str) -> None:
     assert backend.now == TAG_ROUNDS[index]
     assert backend.now * LATENCY_SECONDS <= TAG_SECONDS
     assert len(backend.log) <= 40, "requests did not become more for it"
+
+
+@pytest.fixture
+def spread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a table of many partitions, whose statistics are not read whole."""
+    monkeypatch.setattr(entries, "SMALL_ENTRIES", 0)
+    monkeypatch.setattr(opened, "_tail_bytes", lambda *_: 4096)
+    uri = f"memory://{request.node.name}"
+    options = {"hfile_block_bytes": 256, "hfile_codec": "none"}
+    table = metatable.create(uri, SCHEMA, key="id", partition_by="day", options=options)
+    table.insert(rows_of(range(200), 40))
+    return uri
+
+
+RANGES = re.compile(r"/(files|column_stats)/.*\.hfile")
+DAYS = [f"d{number}" for number in range(0, 40, 4)]
+
+
+def test_statistics_of_some_partitions_are_fetched_together(spread: str) -> None:
+    """Of two of them and one column it takes as many rounds as of ten and three."""
+    asked, found = [], []
+    few = (col("id") > "k") & col("day").is_in(DAYS[:2])
+    many = (col("id") > "k") & (col("value") > 170) & (col(RECORD_KEY) > "k")
+    for where in (few, many & col("day").is_in(DAYS)):
+        cache.clear()
+        table, backend = reached(spread, Rounds)
+        scan = table.scan(where=where)
+        asked.append(measured(scan.files, backend).now)
+        found.append(len(scan.files()))
+    assert asked == [9, 9]
+    assert found == [2, 7]
+
+
+def test_a_tag_of_some_partitions_fetches_their_ranges_together(spread: str) -> None:
+    rows = rows_of(range(200), 40).drop_columns(["value"])
+    asked = []
+    for days in (DAYS[:2], DAYS):
+        keys = rows.filter(pc.is_in(rows["day"], pa.array(days)))
+        cache.clear()
+        table, backend = reached(spread, Rounds)
+        measured(partial(table.tag_locations, keys), backend)
+        asked.append(len({at for at, _, path in backend.log if RANGES.search(path)}))
+    assert asked == [3, 3]
 
 
 def test_an_old_moment_is_found_in_few_rounds() -> None:

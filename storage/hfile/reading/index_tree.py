@@ -6,7 +6,7 @@ those to index blocks or data blocks; each is decoded once per process, while th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from metatable.storage.hfile.reading.fetch import cut, fetch
 from metatable.storage.hfile.reading.opened import OpenedHFile
 from metatable.storage.store import Store
 
-__all__ = ["IndexTree"]
+__all__ = ["IndexTree", "within"]
 
 FEW_KEYS = 64
 """So many keys are looked for along their own paths through the index; more read all of it."""
@@ -77,11 +77,13 @@ class IndexTree:
 
     def of_range(self, first: bytes, behind: bytes | None) -> BlockIndex:
         """The data blocks that can hold keys from `first` on, below `behind`, and some more."""
+        return self._follow(lambda index: within(index, first, behind))
+
+    def of_ranges(self, ranges: Sequence[tuple[bytes, bytes | None]]) -> BlockIndex:
+        """`of_range` of each of these: each block once."""
 
         def choose(index: BlockIndex) -> Int64s:
-            start = max(index.first_from(first) - 1, 0)  # HBase may spread a row over blocks
-            stop = len(index) if behind is None else index.first_from(behind)
-            return np.arange(start, stop)
+            return np.unique(np.concatenate([within(index, *one) for one in ranges]))
 
         return self._follow(choose)
 
@@ -172,6 +174,13 @@ class IndexTree:
 
     def _key(self, offset: int) -> tuple[str, str, str, int]:
         return "hfile.index", self._store.uri, self._opened.path, offset
+
+
+def within(index: BlockIndex, first: bytes, behind: bytes | None) -> Int64s:
+    """Which blocks can hold keys from `first` on, below `behind`."""
+    start = max(index.first_from(first) - 1, 0)  # HBase may spread a row over blocks
+    stop = len(index) if behind is None else index.first_from(behind)
+    return np.arange(start, stop)
 
 
 def _at(place: int) -> Int64s:

@@ -9,6 +9,7 @@ ones where the caller says so. Parts of a mapped file are as large as its groups
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
@@ -207,6 +208,12 @@ class Pass:
             return work(self._at_hand(group).parts(), *group.blocks)
 
         return self._each_group(done)
+
+    def hold(self) -> None:
+        """Fetch, and keep in the cache, those blocks that are not there; none where they are too
+        many for it."""
+        if self._keep:
+            deque(self.each_payloads(lambda *_: None), maxlen=0)
 
     def offsets_of(self, start: int, stop: int) -> list[int]:
         """Where blocks of the pass are in the file."""

@@ -21,8 +21,9 @@ from metatable.storage.hfile import record_sizes
 from metatable.storage.hfile.codec import SUPPORTED, Codec
 from metatable.storage.hfile.columns import views
 from metatable.storage.hfile.forms import HUDI, OURS, Form
-from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.reader import SCHEMA, HFileReader
 from metatable.storage.hfile.reading import fetch as fetching
+from metatable.storage.hfile.reading import opened as opening
 from metatable.storage.hfile.reading import passes
 from metatable.storage.hfile.record_sizes import RecordSizes
 from metatable.storage.hfile.writer import HFileWriter
@@ -50,6 +51,35 @@ def object_store(name: str) -> Store:
 def put(store: Store, entries: dict[bytes, bytes], **options: object) -> None:
     with HFileWriter(store, "a.hfile", block_size_bytes=4096, **options) as file:  # type: ignore[arg-type]
         file.add(binary(entries), binary(entries.values()))
+
+
+@pytest.mark.parametrize("codec", SUPPORTED)
+@pytest.mark.parametrize("index_chunk_bytes", [600, 128 << 10])
+def test_what_prefixes_begin_with_is_fetched_together(
+    codec: Codec, index_chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_tail_bytes", lambda *_: 4096)
+    store = object_store(f"held{codec}{index_chunk_bytes}")
+    put(store, MIXED, codec=codec, index_chunk_bytes=index_chunk_bytes)
+    found = cold(store, "a.hfile")
+    assert not len(found.opened.whole)
+    prefixes = [b"\x00", *(bytes([first]) for first in range(3, 256, 36)), b"\xff\xff"]
+    requests, fetched = "store.requests", "hfile.blocks"
+    found.hold(prefixes)
+    blocks, asked = found.counters[fetched], found.counters[requests]
+    found.hold(prefixes[:2])
+    for prefix in prefixes:
+        expected = [one for one in MIXED.items() if one[0].startswith(prefix)]
+        told = pa.Table.from_batches(found.scan_prefix(prefix), SCHEMA).to_pylist()
+        assert [(one["key"], one["value"]) for one in told] == expected
+    assert (found.counters[fetched], found.counters[requests]) == (blocks, asked)
+    alone = cold(store, "a.hfile")
+    assert sum(len(batch) for prefix in prefixes for batch in alone.scan_prefix(prefix)) > 500
+    assert alone.counters[fetched] == blocks, "none is fetched for nothing"
+    found.hold([])
+    every = cold(store, "a.hfile")
+    every.hold([b"", b"\x01\x01"])  # all blocks are more than are kept
+    assert every.counters[fetched] < 10
 
 
 @pytest.mark.parametrize("codec", SUPPORTED)
