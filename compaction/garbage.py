@@ -22,22 +22,23 @@ reaches, and past whose instant, if it does not count, the timeline is not archi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 
 from metatable.compaction.kept_files import Kept
 from metatable.compaction.published import Published
 from metatable.compaction.signs import Signs
 from metatable.data.hashing_metadata import HASHING_FOLDER
+from metatable.data.properties import PROPERTIES_PATH
 from metatable.data.slice_reader import writer_of
 from metatable.data.slices import DataFile, LogFile, decoded
 from metatable.metadata.home import HOME
 from metatable.metadata.leases import is_dead
 from metatable.metadata.owner import Owner
-from metatable.storage.errors import CorruptError
+from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.listing import Listed
 from metatable.storage.store import TEMPORARY, Store
 from metatable.storage.threads import in_order
@@ -159,9 +160,33 @@ def left(kept: Kept, signs: Signs, found: Sequence[Suspect]) -> Left:
 
 
 def _spared(store: Store, found: Sequence[Suspect]) -> frozenset[str]:
-    """Folders of these files to which a link leads out of the table: nothing is deleted there."""
+    """Folders of these files to which a link leads out of the table, or which are those of another
+    table that lies in this one: nothing is deleted there."""
     of_folder = {one.folder: one.path for one in found}
-    return frozenset(folder for folder, path in of_folder.items() if store.spares(path))
+    linked = {folder for folder, path in of_folder.items() if store.spares(path)}
+    return frozenset(linked | _of_others(store, of_folder))
+
+
+def _of_others(store: Store, folders: Iterable[str]) -> set[str]:
+    """Those that lie in a folder which is a table."""
+    parts = {one: one.split("/") for one in folders if one}
+    above = {
+        one: [*accumulate(some, "{}/{}".format)]
+        for one, some in parts.items()
+        if some[0] != ".hoodie"
+    }
+    asked = sorted({one for some in above.values() for one in some})
+    told = dict(
+        zip(asked, store.together([partial(_is_table, store, one) for one in asked]), strict=True)
+    )
+    return {one for one, some in above.items() if any(map(told.__getitem__, some))}
+
+
+def _is_table(store: Store, folder: str) -> bool:
+    try:
+        return store.size(f"{folder}/{PROPERTIES_PATH}") is not None
+    except UsageError:  # a name that no path of ours has
+        return False
 
 
 def _still_unnamed(data: Sequence[Suspect], kept: Kept) -> list[Suspect]:

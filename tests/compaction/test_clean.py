@@ -1091,3 +1091,20 @@ def test_a_marker_of_a_dead_writer_deletes_no_log_of_another_one(table_uri: str)
         recover(table)
     assert data_files(table.uri) == live
     is_sound(table, expected)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_table_within_the_folder_is_left_alone(table_uri: str, first: bool) -> None:
+    """Partitions or not, whichever was there before: its files are no orphans of ours."""
+    inner, outer = f"{table_uri}/deep/rides", table_uri
+    tables = {}
+    for uri in (inner, outer) if first else (outer, inner):
+        tables[uri] = made(uri, "record", **SMALL)
+        tables[uri].upsert(arrow(rows(0, 20, 1)))
+    before = scanned(tables[inner])
+    tables[outer].upsert(arrow(rows(0, 20, 2)))
+    done = clean(tables[outer], versions=1, hours=0)
+    assert done
+    assert scanned(metatable.open(inner, FAST)) == before
+    assert metatable.open(inner, FAST).verify().findings == ()
+    assert metatable.open(outer, FAST).verify().findings == ()
