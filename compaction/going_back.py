@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from metatable.compaction.resized import Resized
 from metatable.compaction.undoing import completion, undoing
@@ -63,17 +64,20 @@ class LogCompactionsBack:
         """What those that stay have made, and the table is to begin with."""
         return tuple(base for stays in self.stay for base in stays.bases)
 
-    @property
-    def passed(self) -> frozenset[str]:
-        """Paths of data files that the content names, and the table is not to: they are merged in
-        what those that stay have made."""
-        return frozenset(
-            file.path
+    def passed(self, store: Store) -> frozenset[str]:
+        """Paths of data files that the content names, and the table is not to: those merged in what
+        those that stay have made, and copies for what a resize was to make that was taken back."""
+        merged = (
+            file
             for stays in self.stay
             for one in stays.slices
             for file in one.files
             if file not in one.forwarded
         )
+        content = Snapshot(store, self.content)
+        left = (one for time in self.never for one in waiting_slices(content, time))
+        copies = (file for one in left for file in one.forwarded)
+        return frozenset(file.path for file in chain(merged, copies))
 
     @classmethod
     def of(cls, snapshot: Snapshot, content: Manifest) -> LogCompactionsBack:

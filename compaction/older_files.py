@@ -36,12 +36,19 @@ def check_files(
     passed: Collection[str] = (),
 ) -> None:
     """Whether `older` has its data files, those apart that this newest version names too. `what`
-    the error says, `made` are needed besides, paths in `passed` are not. Raises CorruptError."""
-    store, name = snapshot.store, FilesPartition.name
+    the error says, `made` are needed besides, paths in `passed` are not. Raises CorruptError, and
+    StaleError where that version is not kept any more."""
+    name = FilesPartition.name
     if snapshot.manifest.pages.get(name) == older.pages.get(name) and not made:
         return
-    differ = _differing(snapshot, Snapshot(store, older), made)
-    needed = (one for one in differ if one[0] not in passed)
+    held = Snapshot(snapshot.store, older)
+    differ = _differing(snapshot, held, made)
+    with held.reading():
+        _check_sizes(held, (one for one in differ if one[0] not in passed), what)
+
+
+def _check_sizes(older: Snapshot, needed: Iterator[tuple[str, int]], what: str) -> None:
+    store = older.store
     for some in in_portions(needed, lambda _: 1, TOGETHER):
         sizes = store.together([partial(store.size, path) for path, _ in some])
         for (path, size), found in zip(some, sizes, strict=True):

@@ -35,7 +35,7 @@ from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.owner import Owner
 from metatable.metadata.requirements import NewestIsBase
 from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import staged_body, staged_path
+from metatable.metadata.steps import listed_of, staged_body, staged_path
 from metatable.metadata.versions import load_version
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.store import Store
@@ -113,7 +113,7 @@ def back_to(
     _check_content(snapshot.store, content)
     back = LogCompactionsBack.of(snapshot, content)
     what = "the version to go back to lacks a data file: nothing was undone"
-    check_files(snapshot, content, what, back.made, back.passed)
+    check_files(snapshot, content, what, back.made, back.passed(snapshot.store))
     _check_told(snapshot.store, timeline, [*undone.values(), *back.undone])
     return back
 
@@ -171,16 +171,19 @@ def _check_timeline(newest: Manifest, timeline: Sequence[Instant], content: Mani
 
 def _check_told(store: Store, timeline: Sequence[Instant], undone: Sequence[Step]) -> None:
     """Of a commit that was archived only what lies beside our versions tells the files to delete;
-    they would come to light behind the timeline's next commit. Of others a listing does."""
+    they would come to light behind the timeline's next commit. Of others a listing does. Where
+    neither is there, the commit may have been undone already, and none of its files be left."""
     there = {one.time for one in timeline if one.action in DATA_ACTIONS}
-    for one in undone:
-        if one.instant not in there and staged_body(store, one) is None:
-            raise CorruptError(
-                "a commit to undo was archived, and what it has written is told by nothing any"
-                " more: nothing was undone",
-                path=staged_path(one.instant, one.action),
-                instant=one.instant,
-            )
+    gone = [one for one in undone if one.instant not in there]
+    untold = {one.instant: one for one in gone if staged_body(store, one) is None}
+    for path, instant in listed_of(store, untold) if untold else ():
+        raise CorruptError(
+            "a commit to undo was archived, and what it has written is told by nothing any"
+            " more: nothing was undone",
+            path=staged_path(instant, untold[instant].action),
+            instant=instant,
+            found=path,
+        )
 
 
 def _check_content(store: Store, content: Manifest) -> None:

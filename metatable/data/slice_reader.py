@@ -209,9 +209,18 @@ def logs_of_each(
     together. Raises CorruptError, UpgradeError."""
     files = chain.from_iterable(slices)
     found = iter(store.together([partial(_blocks, store, one) for one in files]))
-    own = [chain.from_iterable(islice(found, len(logs))) for logs in slices]
-    live = [live_blocks(blocks, _is_published) for blocks in own]
+    live = [_live(logs, islice(found, len(logs))) for logs in slices]
     return SliceLogs.of_each(live, read)
+
+
+def _live(logs: Sequence[LogFile], blocks: Iterable[Iterable[LogBlock]]) -> list[LogBlock]:
+    """The blocks that count of one slice, which `logs` hold. Of a bucket that is being split these
+    are its own, and behind them those of its children, each in an order of its own: a commit stands
+    first in the one and last in the other, and no key is in both."""
+    own: dict[str, list[LogBlock]] = {}
+    for log, some in zip(logs, blocks, strict=True):
+        own.setdefault(log.file_id, []).extend(some)
+    return [one for some in own.values() for one in live_blocks(some, _is_published)]
 
 
 def _logs_of(store: Store, logs: Sequence[LogFile], read: ReadColumns) -> SliceLogs:

@@ -59,7 +59,6 @@ from metatable.metadata.sealed import checksum
 from metatable.metadata.snapshot import Snapshot
 from metatable.metadata.versions import load_newest, put_files, put_hint
 from metatable.storage.errors import CorruptError, MetatableError, UpgradeError
-from metatable.storage.listing import Listed
 from metatable.storage.store import Store
 
 __all__ = [
@@ -327,8 +326,7 @@ def _files_of(store: Store, step: Step) -> list[str]:
     """The data files of the instant to undo: what its commit lists, else what a listing finds."""
     body = staged_body(store, step) if step.staged and step.kind == "withdraw" else None
     if body is None:
-        listed = store.list("", recursive=True)
-        return [one.path for one in listed if _is_of(store, one, step.instant)]
+        return [path for path, _ in listed_of(store, [step.instant])]
     paths = (stat.path for stat in CommitMetadata.decode(body, step.staged).stats)
     return [path for path in paths if _is_named_by(path, step.instant)]
 
@@ -352,13 +350,14 @@ def _is_named_by(path: str, instant: str) -> bool:
     return isinstance(file, LogFile) or file.instant == instant
 
 
-def _is_of(store: Store, listed: Listed, instant: str) -> bool:
-    """Whether the file that was listed was written by this instant, by what it tells itself: from
-    its name, or from the file where the name tells none."""
-    try:
-        return writer_of(store, decoded(listed.path, listed.size_bytes)) == instant
-    except CorruptError:
-        return False
+def listed_of(store: Store, instants: Collection[str]) -> Iterator[tuple[str, str]]:
+    """(path, instant) of the data files that a listing finds of these instants, by what each tells
+    itself: from its name, or from the file where the name tells none."""
+    for one in store.list("", recursive=True):
+        with suppress(CorruptError):
+            writer = writer_of(store, decoded(one.path, one.size_bytes))
+            if writer in instants:
+                yield one.path, writer
 
 
 def drop_markers(store: Store, instant: str) -> None:

@@ -168,11 +168,12 @@ class _Groups:
 
 def _next_numbers(bases: Iterable[FileSlice | None]) -> dict[str, int]:
     """The version of the next log on each child, by its file id: beyond all that its parents have
-    put on it, or logs of one commit would stand before and behind those of another."""
-    parents = [one for one in bases if one and one.children]
-    numbers = {child.file_id: 1 for one in parents for child in one.children}
-    for log in (log for one in parents for log in one.forwarded):
-        numbers[log.file_id] = max(numbers[log.file_id], log.named.version + 1)
+    put on their children, or logs of one commit would stand before and behind those of another."""
+    numbers: dict[str, int] = {}
+    for one in (one for one in bases if one and one.children):
+        beyond = max((log.named.version for log in one.forwarded), default=0) + 1
+        for child in one.children:
+            numbers[child.file_id] = max(numbers.get(child.file_id, 1), beyond)
     return numbers
 
 

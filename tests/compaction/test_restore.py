@@ -17,6 +17,7 @@ import pytest
 
 import metatable
 from metatable import ConflictError, CorruptError, StaleError, Table, UsageError
+from metatable.compaction import rollback, savepoint
 from metatable.compaction.clean import Clean
 from metatable.compaction.restore import Restore
 from metatable.compaction.savepoint import DropSavepoint, Savepoint
@@ -887,3 +888,41 @@ def test_damage_of_a_version_from_before_what_was_undone_is_damage(table: Table)
     Path(table.uri, table.files(version=last)[0].path).unlink()
     with pytest.raises(CorruptError, match="missing"):
         table.scan(version=last).to_arrow()
+
+
+@pytest.mark.parametrize("back", [1, 3])
+def test_a_restore_whose_root_is_lost_is_made_again(table: Table, back: int) -> None:
+    """What it has undone is not there to be undone again."""
+    before, target = states(table), [*commits(table)][back]
+    done = table.restore(target)
+    Path(table.uri, version_path(done.version)).unlink()
+    again = metatable.open(table.uri, FAST)
+    assert again.version < done.version
+    again.restore(target, dry_run=True)
+    assert again.restore(target).version == done.version
+    is_sound(again, before[target])
+    goes_on(again)
+
+
+@pytest.mark.parametrize("verb", ["restore", "rollback", "savepoint"])
+def test_a_clean_meanwhile_is_no_damage(
+    table: Table, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    target = [*commits(table)][1]
+    module = savepoint if verb == "savepoint" else rollback
+    real, looked = module.check_files, list[Any]()
+
+    def late(*given: Any) -> None:
+        if not looked:
+            looked.append(metatable.open(table.uri, FAST).clean(versions=1, hours=0))
+        real(*given)
+
+    monkeypatch.setattr(module, "check_files", late)
+    calls: dict[str, Callable[[], Any]] = {
+        "restore": lambda: table.restore(target),
+        "rollback": table.rollback,
+        "savepoint": lambda: table.savepoint("kept", version=target),
+    }
+    with pytest.raises(StaleError, match="not kept any more"):
+        calls[verb]()
+    assert looked

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -28,6 +29,7 @@ from metatable.data.children import DUAL_WRITE, VIRTUAL_LOG, WAYS
 from metatable.data.slices import FileSlice
 from metatable.data.timeline import CLUSTERING
 from metatable.engine.local import LocalEngine
+from metatable.index.bucket.ring import hashes_of
 from metatable.index.bucket.rings import rings_of
 from metatable.metadata.change import Change
 from metatable.metadata.manifest import Manifest
@@ -571,4 +573,39 @@ def test_a_lost_copy_costs_no_row(table_uri: str) -> None:
     assert (done.rows_lost, done.unmended) == (0, ())
     check(table, model)
     serve(table, CarryOutResize(plan))
+    check(table, model)
+
+
+@pytest.mark.parametrize("engine", RINGS)
+def test_rows_of_a_child_are_merged_in_the_order_in_which_they_came(
+    table_uri: str, engine: str
+) -> None:
+    """A commit to both children stands first in the one and last in the other."""
+    table, model = filled(table_uri, engine)
+    scheduled(table, VIRTUAL_LOG)
+    given = [row | {"city": "ny"} for row in rows(0, 60, 3) if row["city"] == "ny"]
+    hashes = hashes_of(pa.array([row["id"] for row in given]), ("id",))
+    order = [given[place] for place in np.argsort(hashes)]
+    ends = order[0], order[-1]
+    for one in ends:  # whichever stands first
+        for v in (4, 5):
+            upsert(table, model, [one | {"v": v, "ts": 5}])
+        upsert(table, model, [row | {"v": 9, "ts": 5} for row in ends])
+        check(table, model, by_hudi=False)
+
+
+@pytest.mark.parametrize("back", ["restore", "rollback"])
+def test_the_way_back_to_where_a_plan_waited_that_was_taken_back(table_uri: str, back: str) -> None:
+    """Copies for its children went with the plan: nobody misses them."""
+    table, model = filled(table_uri)
+    plan = scheduled(table, DUAL_WRITE)
+    upsert(table, model, rows(20, 50, 3))
+    version = table.version
+    table.upsert(arrow(rows(0, 9, 5)))
+    table.resize_buckets(plan=plan, take_back=True)
+    table = metatable.open(table_uri, storage_options=FAST)
+    if back == "restore":
+        table.restore(version=version)
+    else:
+        table.rollback()
     check(table, model)
