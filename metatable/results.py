@@ -62,10 +62,13 @@ class WriteResult(RowCounts):
             for name in ("inserted", "updated", "deleted", "moved", "stale", "absent")
             if getattr(self, name)
         }
+        told = [f"{count:,} {name}" for name, count in counts.items()]
+        if self.inserted is None and not told:
+            told = ["rows inserted or updated, which is not known"]
+        if self.deleted is None:
+            told.append("rows deleted, how many is not known")
         nothing = "nothing to do" if self.instant is None else "no row changed"
-        if self.inserted is None:
-            nothing = "rows inserted or updated, which is not known"
-        did = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or nothing
+        did = ", ".join(told) or nothing
         on = " on Spark" if self.engine == "spark" else ""
         return (
             f"{self.operation} -> version {self.version}: {did}; {self.files} files,"

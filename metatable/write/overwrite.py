@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date, datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -154,8 +156,27 @@ def _path(options: Options, schema: pa.Schema, named: Any, expected: str) -> str
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         kinds = {field.name: str(field.type) for field in columns}
         raise UsageError("not a partition's values", found=dict(named), expected=kinds) from error
+    for name, made in row.to_pylist()[0].items():
+        kind = columns.field(name).type
+        if named[name] is not None and not _is_same(named[name], made, kind):
+            what = "not a partition's value: it would be rounded, or taken for another one"
+            raise UsageError(what, column=name, found=named[name], expected=str(kind))
     path: str = KeyGenerator(options).partition_paths(row)[0].as_py()
     return path
+
+
+def _is_same(given: Any, made: Any, kind: pa.DataType) -> bool:
+    """Whether Arrow has made of a value what it is: it cuts numbers, and drops times and zones."""
+    if isinstance(given, np.generic):
+        given = given.item()
+    if pa.types.is_float32(kind) and isinstance(given, float):
+        given = float(np.float32(given))
+    alike = isinstance(given, type(made)) or isinstance(made, int | float | Decimal)
+    for one in (bool, datetime, date):  # truth values are numbers, too, and moments are days
+        alike = alike and isinstance(given, one) == isinstance(made, one)
+    if isinstance(made, datetime):
+        alike = alike and (given.tzinfo is None) == (made.tzinfo is None)
+    return bool(alike and given == made)
 
 
 def _checked(options: Options, path: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -488,3 +490,41 @@ def test_an_instant_is_of_one_action_alone(
     assert table.verify().findings == ()
     second()
     assert read_by_hudi(table.uri) == scanned(table)
+
+
+@pytest.mark.parametrize(
+    ("kind", "held", "named"),
+    [
+        (pa.int32(), 1, 1.7),
+        (pa.int32(), 1, Decimal("1.7")),
+        (pa.int32(), 1, True),
+        (pa.date32(), date(2020, 1, 1), datetime(2020, 1, 1, 15, 30)),
+        (pa.timestamp("ms"), datetime(2020, 1, 1), datetime(2020, 1, 1, 0, 0, 0, 999)),
+        (pa.timestamp("ms"), datetime(2020, 1, 1), datetime(2020, 1, 1, tzinfo=UTC)),
+        (pa.timestamp("us", "UTC"), datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 1, 1)),
+        (pa.string(), "1", b"1"),
+    ],
+)
+def test_no_partition_goes_by_a_value_that_is_not_its_own(
+    table_uri: str, kind: pa.DataType, held: Any, named: Any
+) -> None:
+    schema = pa.schema([("id", pa.string()), pa.field("p", kind)])
+    table = metatable.create(table_uri, schema, key="id", partition_by="p", storage_options=FAST)
+    table.insert(pa.Table.from_pylist([{"id": "a", "p": held}], schema))
+    with pytest.raises(UsageError, match="not a partition's value"):
+        table.delete_partition({"p": named})
+    assert table.scan().count() == 1
+    assert table.delete_partition({"p": held}).deleted == 1
+
+
+def test_what_is_not_known_of_deleted_rows_is_told(table_uri: str) -> None:
+    schema = pa.schema([("id", pa.string()), ("p", pa.string())])
+    table = metatable.create(
+        table_uri, schema, key="id", partition_by="p", table_type="mor", storage_options=FAST
+    )
+    held = pa.table({"id": ["a", "b"], "p": ["x", "x"]})
+    table.insert(held)
+    table.upsert(held.slice(1))
+    done = table.delete_partition("p=x")
+    assert done.deleted is None
+    assert "rows deleted, how many is not known" in repr(done)
