@@ -13,6 +13,7 @@ attribute of the schema in its header (`COLUMN_IDS`), which other readers pass o
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -79,6 +80,20 @@ class Deletes:
         return Deletes(self.keys.slice(start, count), ordering, self.unordered.slice(start, count))
 
 
+def _cut(rows: pa.Table) -> Iterator[pa.Table]:
+    """The rows, so many at a time as fill a block: by what they take on average, and by halves
+    where some take far more."""
+    step = rows_of(rows, BLOCK_BYTES)
+    parts = deque(rows.slice(start, step) for start in range(0, rows.num_rows, step))
+    while parts:
+        some = parts.popleft()
+        half = some.num_rows // 2
+        if half and some.nbytes > 2 * BLOCK_BYTES:
+            parts.extendleft([some.slice(half), some.slice(0, half)])
+        else:
+            yield some
+
+
 class LogWriter:
     """Makes blocks of a table's rows. `schema` is the table's, without meta columns; `columns` the
     same with ids, which blocks tell then."""
@@ -97,9 +112,8 @@ class LogWriter:
 
     def avro_blocks(self, rows: pa.Table, instant: str) -> Iterator[LogBlock]:
         """The rows, meta columns included: mostly one block. Raises UsageError."""
-        step = rows_of(rows, BLOCK_BYTES)
-        for start in range(0, rows.num_rows, step):
-            [content] = encode_datums(self._codec.encode(rows.slice(start, step)))
+        for some in _cut(rows):
+            [content] = encode_datums(self._codec.encode(some))
             yield self._block(BlockKind.AVRO_DATA, instant, content)
 
     def avro_parts(self, rows: pa.Table, cuts: Sequence[int], instant: str) -> list[list[LogBlock]]:

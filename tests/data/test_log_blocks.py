@@ -400,3 +400,16 @@ def test_hudi_s_own_rows_are_written_again_byte_for_byte(interop: Path) -> None:
                 assert bytes(again.content) == bytes(block.content)
                 seen += rows.num_rows
     assert seen > 900
+
+
+def test_rows_of_which_some_are_far_wider_are_cut_by_what_they_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = ["x" * 1000] * 9 + ["y"] * 991
+    columns = [pa.nulls(1000, pa.string()) for _ in META_COLUMNS]
+    rows = pa.table([*columns, pa.array(texts)], names=[*META_COLUMNS, "text"])
+    monkeypatch.setattr(log_blocks, "BLOCK_BYTES", 4000)
+    writer = LogWriter(pa.schema({"text": pa.string()}), "t")
+    assert max(one.nbytes for one in log_blocks._cut(rows)) <= 8000
+    assert pa.concat_tables(log_blocks._cut(rows)).equals(rows)
+    assert len([*writer.avro_blocks(rows, INSTANT)]) == len([*log_blocks._cut(rows)])
