@@ -24,6 +24,7 @@ from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.storage.arrays import Bools
 from metatable.storage.counters import Counters
+from metatable.storage.errors import UsageError
 
 __all__ = ["PlacedIndex"]
 
@@ -39,6 +40,14 @@ class PlacedIndex:
     indexes_logs = True
 
     def __init__(self, options: Options) -> None:
+        if options.is_global and options.partition_by:
+            raise UsageError(
+                "options contradict each other: this index finds keys of one table partition",
+                index=self.name,
+                option="key_scope",
+                found="global",
+                expected="partition, or a table without partitions",
+            )
         self.options = options
 
     def placement(self, view: TableView) -> Placement:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,3 +103,15 @@ def test_a_row_may_go_to_two_groups(table: Table, monkeypatch: pytest.MonkeyPatc
 def test_an_index_that_nobody_registered_is_told_with_those_that_are(table_uri: str) -> None:
     with pytest.raises(UsageError, match=r"no such index.*by_lettre.*metadata_bloom"):
         metatable.create(table_uri, SCHEMA, key="id", index="by_lettre")
+
+
+@pytest.mark.parametrize("adopts", [True, False])
+def test_groups_by_key_are_not_found_over_partitions(table_uri: str, adopts: bool) -> None:
+    """A key's group lies in a partition: in a table of unique keys nobody could tell in which."""
+    make: Any = partial(metatable.create, table_uri, SCHEMA, key="id", partition_by="city")
+    options = {"key_scope": "global"}
+    if adopts:
+        make(index="record", options=options)
+        make, options = partial(metatable.adopt, table_uri), {}
+    with pytest.raises(UsageError, match=r"one table partition.*option='key_scope'"):
+        make(index=ByLetter.name, options=options)
