@@ -132,7 +132,10 @@ class Entries:
             yield
         except CorruptError as error:
             newest = load_newest(self.store)
-            if newest is None or not self._has_gone(newest):
+            if newest is None or not newest.is_of(self.manifest):
+                what = "the table was moved or deleted meanwhile, or another one is in its place"
+                raise StaleError(what, path=self.store.uri, version=self.version) from error
+            if not self._has_gone(newest):
                 raise
             raise StaleError(
                 "a commit of this version was undone, or its index mended or changed, meanwhile:"

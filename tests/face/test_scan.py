@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -364,3 +365,18 @@ def test_a_scan_that_waits_for_its_files_keeps_no_other_waiting(
         finally:
             go_on.set()
         assert slow.result() == count
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_scan_of_a_table_that_was_deleted_meanwhile_is_stale(tmp_path: Path, anew: bool) -> None:
+    """And no damage, which somebody would repair."""
+    uri, schema = tmp_path / "t", pa.schema({"id": pa.string()})
+    rows = pa.table({"id": ["a"]})
+    table = metatable.create(uri, schema, key="id", storage_options={"durable": "false"})
+    table.insert(rows)
+    held = table.scan()
+    shutil.rmtree(uri)
+    if anew:
+        metatable.create(uri, schema, key="id", storage_options={"durable": "false"}).insert(rows)
+    with pytest.raises(metatable.StaleError, match="moved or deleted meanwhile"):
+        held.to_arrow()
