@@ -231,8 +231,10 @@ class _Reader:
                 continue
             strange = set(self._object(line, offset)) - set(known.names if known else ())
             if self.schema is not None and strange:
-                named = f"field {sorted(strange)[0]!r}"
-                raise self._wrong(named, offset, "the fields of the first line, or the table's")
+                named, others = f"field {sorted(strange)[0]!r}", ""
+                if self.asked.absent in (Absent.NULL, Absent.NO_MATTER):
+                    others = ", or the table's"
+                raise self._wrong(named, offset, f"the fields of the first line{others}")
             if known is None:
                 continue
             try:

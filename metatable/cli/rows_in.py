@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import pyarrow as pa
@@ -141,7 +141,7 @@ def _stream(paths: Sequence[str], given: Given, shown: Progress) -> Iterator[pa.
             for place, path in enumerate(paths):
                 if place:
                     opened.close()  # the one before: there may be more than a process may hold open
-                    file = _opened(path, given, opened)
+                    file = _opened(path, _behind(given, made), opened)
                     _check_columns(path, file.schema, first.schema)
                 for batch in file.batches:
                     shown.advance(before + file.bytes_read(), total)
@@ -150,6 +150,13 @@ def _stream(paths: Sequence[str], given: Given, shown: Progress) -> Iterator[pa.
 
         known = frozenset(given.schema.names if given.schema else ())
         yield pa.RecordBatchReader.from_batches(made, batches())
+
+
+def _behind(given: Given, first: pa.Schema) -> Given:
+    """How a file behind the first is read: one of lines that are given back has its columns."""
+    if given.absent is not Absent.LEFT_OUT:
+        return given
+    return replace(given, schema=first, required=frozenset(), absent=Absent.NO_MATTER)
 
 
 @dataclass(frozen=True, slots=True)

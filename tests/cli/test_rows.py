@@ -638,7 +638,13 @@ def test_tag_gives_the_fields_that_it_was_given(run: Words, rides: str, tmp_path
     run("tag", rides, more, code=2)
     assert "line=2" in run.told.err
     assert "found=\"field 'city'\"" in run.told.err
+    assert "expected='the fields of the first line' found" in run.told.err
     assert len(run.objects("lookup", rides, more)) == 1
+    less = write(tmp_path / "c.jsonl", '{"id": "c"}\n')
+    found = run.objects("tag", rides, lines, less)
+    assert [(list(row), row["n"]) for row in found[1:]] == [(["id", "n", "_location"], None)] * 2
+    run("tag", rides, less, lines, code=2)
+    assert "files of different columns" in run.told.err
 
 
 def test_hudis_own_columns_are_looked_up_from_every_form(
