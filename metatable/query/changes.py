@@ -113,7 +113,7 @@ class Changes(Rows):
         with the table's own credentials. Raises UsageError for a type that Spark lacks."""
         session = spark_session(session)
         from metatable.spark.engine import SparkEngine  # noqa: PLC0415  (first use of Spark)
-        from metatable.spark.parquet import readable  # noqa: PLC0415
+        from metatable.spark.types import readable  # noqa: PLC0415
 
         engine = SparkEngine(session)
         earlier = self._after if self._before is None else self._before

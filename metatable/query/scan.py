@@ -115,7 +115,7 @@ class Scan(Rows):
     def _by_workers(self, session: Any) -> Any:
         """The rows as a lazy DataFrame, read by Spark's Python workers, some files a task."""
         from metatable.spark.engine import SparkEngine  # noqa: PLC0415  (first use of Spark)
-        from metatable.spark.parquet import readable  # noqa: PLC0415
+        from metatable.spark.types import readable  # noqa: PLC0415
 
         engine, files = SparkEngine(session), [*self._slices]
         tasks = max(1, min(len(files), engine.slots * TASKS_PER_SLOT))

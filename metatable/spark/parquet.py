@@ -23,7 +23,7 @@ from metatable.spark.demands import check_session
 from metatable.spark.types import spark_schema
 from metatable.storage.store import Store
 
-__all__ = ["Conditions", "read", "readable", "select"]
+__all__ = ["Conditions", "read", "select"]
 
 _AS_STORED = {
     "datetimeRebaseMode": "CORRECTED",
@@ -43,7 +43,7 @@ def read(session: SparkSession, store: Store, paths: Sequence[str], schema: pa.S
     where it cannot reach the store.
     """
     check_session(session)
-    wanted = spark_schema(readable(schema), nullable=True)
+    wanted = spark_schema(schema, nullable=True)
     if not paths:
         return session.createDataFrame([], wanted)
     root = root_for(session, store)
@@ -54,24 +54,6 @@ def read(session: SparkSession, store: Store, paths: Sequence[str], schema: pa.S
 def select(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Only these columns, in this order."""
     return rows.select(*[named(name) for name in columns])
-
-
-def readable(schema: pa.Schema) -> pa.Schema:
-    """Spark has no binaries of fixed size; it reads them as binaries, wherever they lie."""
-    return pa.schema([_readable(field) for field in schema])
-
-
-def _readable(field: pa.Field) -> pa.Field:
-    kind, t = field.type, pa.types
-    if t.is_fixed_size_binary(kind):
-        return field.with_type(pa.binary())
-    if t.is_struct(kind):
-        return field.with_type(pa.struct([_readable(inner) for inner in kind]))
-    if t.is_list(kind):
-        return field.with_type(pa.list_(_readable(kind.value_field)))
-    if t.is_map(kind):
-        return field.with_type(pa.map_(kind.key_field, _readable(kind.item_field)))
-    return field
 
 
 def _literally(path: str) -> str:
@@ -97,7 +79,7 @@ class Conditions:
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._types = {field.name: field.dataType for field in spark_schema(readable(schema))}
+        self._types = {field.name: field.dataType for field in spark_schema(schema)}
 
     def constant(self, value: bool) -> Column:
         return F.lit(value)

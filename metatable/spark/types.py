@@ -19,7 +19,7 @@ from pyspark.sql import types as spark
 
 from metatable.storage.errors import UsageError
 
-__all__ = ["arrow_schema", "carried", "spark_schema", "task_schema"]
+__all__ = ["arrow_schema", "carried", "readable", "spark_schema", "task_schema"]
 
 _WAS = "metatable.arrow"
 """Metadata of a column: its field as Arrow writes a schema, in base64."""
@@ -55,6 +55,11 @@ def arrow_schema(schema: spark.StructType) -> pa.Schema:
 def task_schema(schema: spark.StructType) -> pa.Schema:
     """`arrow_schema`, with the types of before of what is `carried`."""
     return pa.schema([_was(field) or _arrow_field(field) for field in schema.fields])
+
+
+def readable(schema: pa.Schema) -> pa.Schema:
+    """The columns as Spark has them, for rows that are not ours any more: nothing is carried."""
+    return arrow_schema(spark_schema(schema))
 
 
 def carried(schema: pa.Schema) -> spark.StructType:
