@@ -28,6 +28,7 @@ from metatable.metadata.versions import (
     know_root,
     list_roots,
     load_version,
+    moved,
     newest_of,
     put_files,
 )
@@ -109,8 +110,7 @@ def _counts(
     if put.version >= newest.oldest:  # nobody has made room for it
         if _is_elsewhere(store, before, put, newest):
             store.delete([put.path])
-            what = "the table was moved or deleted meanwhile, or another one is in its place"
-            raise StaleError(what, path=store.uri, version=put.version)
+            raise moved(store, put.version)
         return True
     if not is_own:
         if put.instant not in newest.withdrawn:

@@ -29,7 +29,7 @@ from metatable.metadata.asking import Answers, apart, ask, asked_of
 from metatable.metadata.manifest import Manifest
 from metatable.metadata.pages import HFileRef, all_refs
 from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.versions import is_undone, load_newest, load_version
+from metatable.metadata.versions import is_undone, load_newest, load_version, moved
 from metatable.storage.arrays import Int32s
 from metatable.storage.byte_columns import joined
 from metatable.storage.cache import cached
@@ -133,8 +133,7 @@ class Entries:
         except CorruptError as error:
             newest = load_newest(self.store)
             if newest is None or not newest.is_of(self.manifest):
-                what = "the table was moved or deleted meanwhile, or another one is in its place"
-                raise StaleError(what, path=self.store.uri, version=self.version) from error
+                raise moved(self.store, self.version) from error
             if not self._has_gone(newest):
                 raise
             raise StaleError(

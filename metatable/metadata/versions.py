@@ -29,6 +29,7 @@ __all__ = [
     "list_roots",
     "load_newest",
     "load_version",
+    "moved",
     "newest_of",
     "put_files",
     "put_hint",
@@ -83,6 +84,12 @@ def load_version(store: Store, version: int) -> Manifest:
             version=version,
         )
     return Manifest.decode(raw, version_path(version))
+
+
+def moved(store: Store, version: int) -> StaleError:
+    """For who held this version of a table that is not there any more."""
+    what = "the table was moved or deleted meanwhile, or another one is in its place"
+    return StaleError(what, path=store.uri, version=version)
 
 
 def gone_since(store: Store, version: int) -> Manifest | None:
