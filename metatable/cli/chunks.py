@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from metatable.data.key_texts import KEY, PATH, identity_columns
+from metatable.data.key_texts import identity_columns, own_identity_columns
 from metatable.table import Table
 
 __all__ = ["chunks", "distinct_keys", "keys_of"]
@@ -29,19 +29,21 @@ def chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
         yield pa.Table.from_batches(held, schema)
 
 
-def keys_of(
-    rows: pa.RecordBatchReader, table: Table, names: Sequence[str] | None = None
-) -> pa.RecordBatchReader:
-    """The key columns alone, with the partition's where keys are unique in partitions; None: of
-    all columns. Raises UsageError where one of them is missing.
+def keys_of(rows: pa.RecordBatchReader, table: Table) -> pa.RecordBatchReader:
+    """The key columns alone, with the partition's where keys are unique in partitions.
+
+    Raises UsageError where one of them is missing.
     """
-    columns = identity_columns(table.options, rows.schema.names if names is None else names)
+    return _columns_of(rows, identity_columns(table.options, rows.schema.names))
+
+
+def _columns_of(rows: pa.RecordBatchReader, columns: Sequence[str]) -> pa.RecordBatchReader:
     schema = pa.schema([rows.schema.field(name) for name in columns])
     return pa.RecordBatchReader.from_batches(schema, (batch.select(columns) for batch in rows))
 
 
 def distinct_keys(rows: pa.RecordBatchReader, table: Table) -> Iterator[pa.Table]:
     """Keys as tables, each once a chunk: as a delete goes by them, not by Hudi's own columns."""
-    keys = keys_of(rows, table, [one for one in rows.schema.names if one not in (KEY, PATH)])
+    keys = _columns_of(rows, own_identity_columns(table.options, rows.schema.names))
     for chunk in chunks(keys, keys.schema):
         yield chunk.group_by(keys.schema.names).aggregate([])

@@ -27,6 +27,7 @@ __all__ = [
     "identities",
     "identity_columns",
     "key_column",
+    "own_identity_columns",
     "parts_of",
     "texts_of",
 ]
@@ -52,6 +53,11 @@ def identity_columns(options: Options, columns: Sequence[str]) -> list[str]:
                 part, name = "partition", PATH
             raise UsageError(f"the {part} column is missing", column=name, found=list(columns))
     return wanted
+
+
+def own_identity_columns(options: Options, columns: Sequence[str]) -> list[str]:
+    """`identity_columns`, the table's own, be Hudi's there or not: a delete goes by them."""
+    return identity_columns(options, [name for name in columns if name not in (KEY, PATH)])
 
 
 def _has_texts(options: Options, columns: Sequence[str]) -> bool:

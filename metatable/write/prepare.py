@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.align import align
-from metatable.data.key_texts import KEY, PATH, identity_columns, texts_of
+from metatable.data.key_texts import KEY, PATH, own_identity_columns, texts_of
 from metatable.data.keygen import KeyGenerator
 from metatable.data.merge import deduplicate
 from metatable.data.operations import DELETE, MERGE
@@ -62,7 +62,7 @@ def prepared(
     if operation == DELETE:
         return engine.map(rows, names, partial(_key_rows, options, schema), pa.schema(texts))
     if operation == MERGE:
-        identity_columns(options, [name for name in names if name not in (KEY, PATH)])
+        own_identity_columns(options, names)
         schema = _given(schema, names)
     else:
         _refuse_nameless(options, names)
@@ -73,8 +73,7 @@ def prepared(
 
 def keys_alone(engine: Engine[Any], rows: Any, options: Options) -> Any:
     """The columns of rows to be deleted that say which they are. Raises UsageError."""
-    names = [name for name in engine.columns(rows) if name not in (KEY, PATH)]
-    return engine.select(rows, identity_columns(options, names))
+    return engine.select(rows, own_identity_columns(options, engine.columns(rows)))
 
 
 def _given(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
