@@ -190,7 +190,7 @@ def _is_as_hudi_hashes(options: OptionValues) -> bool:
     return options.resizes and options.bucket_engine == CONSISTENT and options.has_logs
 
 
-def check_bucketed(given: Mapping[str, Any], partitioned: bool) -> None:
+def check_bucketed(given: Mapping[str, Any]) -> None:
     """One file group a bucket: what would cut files in another way contradicts that."""
     for word in ("file_rows", "file_bytes", "small_file_bytes"):
         if word in given:
@@ -200,13 +200,6 @@ def check_bucketed(given: Mapping[str, Any], partitioned: bool) -> None:
                 found=given[word],
                 expected="more or fewer buckets (bucket_count)",
             )
-    if partitioned and given["key_scope"] == "global":
-        raise UsageError(
-            "options contradict each other: a bucket holds keys of one table partition",
-            option="key_scope",
-            found="global",
-            expected="partition, or a table without partitions",
-        )
 
 
 def check_types(given: Mapping[str, Any]) -> None:

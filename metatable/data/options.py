@@ -81,7 +81,7 @@ class Options(OptionValues):
         given.setdefault("key_scope", "global" if index in ("record", HBASE) else "partition")
         check_types({**given, "index": index})
         if index == BUCKET:
-            check_bucketed(given, bool(names_of(partition_by)))
+            check_bucketed(given)
         given["buckets"] = DEFAULT_BUCKETS | dict(given.get("buckets", {}))
         if "hfile_codec" not in given:
             given["hfile_codecs"] = DEFAULT_CODECS | dict(given.get("hfile_codecs", {}))
@@ -134,7 +134,7 @@ class Options(OptionValues):
             given["cluster_by"] = names_of(given["cluster_by"])
         check_types(given)
         if self.index == BUCKET:
-            check_bucketed({"key_scope": self.key_scope, **given}, bool(self.partition_by))
+            check_bucketed(given)
         made = dataclasses.replace(self, **given)
         check_options(made, columns)
         return made.keeping(self.buckets)
