@@ -1,8 +1,8 @@
 """`metadata_bloom` (RFC-37, the default): ranges and filters from the metadata table.
 
 Level 1 reads the record key's `column_stats`, level 2 the `bloom_filter` entries of the files
-that are left; no data file is opened before level 3. Filters wait among the blocks, decoded: a
-file never changes, so the next lookup, of whatever version, asks the same ones.
+that are left; no data file is opened before level 3. Filters wait among the blocks, decoded: the
+next lookup, of whatever version, asks the same ones, until entries are made anew (`TableView.era`).
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def _ranges(view: TableView, partition_path: str | None) -> Ranges:
     return Ranges(stats.files, stats.minimum, stats.maximum)
 
 
-def _filter_key(view: TableView, held: FileSlice) -> tuple[str, str, str]:
-    return "filter", view.store.uri, held.base.path
+def _filter_key(view: TableView, held: FileSlice) -> Hashable:
+    return "filter", view.era, held.base.path
 
 
 class MetadataBloomIndex(BloomIndex):

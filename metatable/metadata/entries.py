@@ -95,6 +95,11 @@ class Entries:
         """Names this content for caches: equal identities have equal entries."""
         return self.store.uri, self.version, self.manifest.nonce, self._after
 
+    @property
+    def era(self) -> tuple[str, tuple[int, int], int]:
+        """Names for caches the versions in which entries of a file that stays are not made anew."""
+        return self.store.uri, self.options.key_salts, self.manifest.restored_at
+
     def counting(self, counters: Counters) -> Self:
         """The same view, counting what it reads into `counters`."""
         return type(self)(self.store.counting(counters), self.manifest, self._after, self._columns)

@@ -61,6 +61,12 @@ class TableView(Protocol):
         """Names this content for caches: equal identities have equal answers."""
         ...
 
+    @property
+    def era(self) -> Hashable:
+        """Names for caches the versions in which a file's entries stay as they are while the file
+        does: a change of the index and a mending of entries begin another."""
+        ...
+
     def counting(self, counters: Counters) -> Self:
         """The same view, counting what it reads into `counters`."""
         ...

@@ -1171,6 +1171,24 @@ def test_going_back_goes_back_to_the_index_of_then(tmp_path: Path) -> None:
     check(table, model, rows(0, 20, 0))
 
 
+def test_filters_of_before_are_not_asked_once_they_are_made_anew(tmp_path: Path) -> None:
+    """The files are the same, but keys have come to logs beside them meanwhile."""
+    uri, asked = tmp_path / "table", pa.table({"id": ["m"], "city": ["ny"]})
+    table = metatable.create(
+        uri, SCHEMA, key="id", partition_by="city", table_type="mor", storage_options=FAST
+    )
+    table.insert(arrow([{"id": id, "city": "ny", "v": 0, "ts": 0} for id in "az"]))
+    then = table.version
+    assert table.filter_exists(asked).num_rows == 0  # its filter is kept from here on
+    adopt_ours(uri, "record")
+    table.insert(arrow([{"id": "m", "city": "ny", "v": 0, "ts": 0}]))
+    adopt_ours(uri, "metadata_bloom")
+    for one in (table, metatable.open(uri)):
+        assert one.filter_exists(asked).num_rows == one.read_keys(asked).num_rows == 1
+        assert one.tag_locations(asked, version=then)["_location"].null_count == 1
+    assert table.delete(asked).deleted == 1
+
+
 def test_of_one_index_the_options_may_be_others(tmp_path: Path) -> None:
     uri = tmp_path / "table"
     model = grown(uri)
