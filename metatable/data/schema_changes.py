@@ -397,8 +397,9 @@ def _numbered(column: Column, last: int) -> tuple[Column, int]:
 
 
 def _was_there(path: str, schema: TableSchema) -> bool:
-    """Whether files may hold something else by this path, or by one in it: it was a column's."""
-    return any(f"{one}.".startswith(f"{path}.") for one in schema.past_names)
+    """Whether files may hold something else by this path, or by one in it: it was a column's.
+    Spark does not tell case apart."""
+    return any(f"{one}.".lower().startswith(f"{path}.".lower()) for one in schema.past_names)
 
 
 def _with_names(names: tuple[str, ...], *added: str) -> tuple[str, ...]:

@@ -435,6 +435,27 @@ def test_rollback_and_restore_take_the_columns_back_and_no_id_again(table: Table
 
 def test_changes_between_versions_have_the_columns_of_the_later_one(ours: Table) -> None:
     since = ours.version
+@pytest.mark.parametrize("path", ["N", "s.X"])
+def test_a_name_of_the_past_in_another_case_is_one_of_the_past(
+    table: Table, ours: Table, path: str
+) -> None:
+    """Spark and DuckDB would read what was dropped."""
+    for one, rewritten in ((table, len(table.files())), (ours, 0)):
+        one.alter(DropColumn(path.lower()))
+        assert one.alter(AddColumn(path, pa.string())).files == rewritten
+        assert columns_of(one).by_id == (one is ours)
+        assert one.verify().findings == ()
+    if "." not in path:
+        held = duckdb.read_parquet(table.files().uris).project(path).fetchall()
+        assert held == [(None,)] * 8
+
+
+def test_a_batch_does_not_bring_a_name_of_the_past_in_another_case(table: Table) -> None:
+    table.alter(DropColumn("n"))
+    with pytest.raises(UsageError, match=r"AddColumn.*first.*'N'"):
+        table.upsert(some(table, id=0, city="a", N="new"), evolve=True)
+
+
     ours.alter(RenameColumn("n", "count"), DropColumn("s"), AddColumn("n", pa.string()))
     ours.upsert(some(ours, id=1, city="b", word="w", n="x", count=5))
     ours.delete(some(ours, id=2, city="a"))

@@ -85,6 +85,17 @@ def test_spark_finds_the_rows_after_every_change(spark: Any, tmp_path: Path) -> 
     assert [one["o"] for one in found_by_spark(spark, table, where=col("o") > 2)] == [3, 4, 5]
 
 
+def test_spark_does_not_take_a_new_column_for_one_of_another_case(
+    spark: Any, tmp_path: Path
+) -> None:
+    for is_readable in (True, False):
+        table = create(tmp_path / str(is_readable), hudi_readable=is_readable)
+        table.alter(DropColumn("m"), DropColumn("s.x"))
+        table.alter(AddColumn("M", pa.int32()), AddColumn("s.X", pa.string()))
+        assert [one["M"] for one in found_by_spark(spark, table)] == [None] * 4
+        assert found_by_spark(spark, table, where=col("M") < 0) == []
+
+
 def test_a_dataframe_brings_new_columns_along(spark: Any, tmp_path: Path) -> None:
     table = create(tmp_path / "table", hudi_readable=False)
     table.alter(RenameColumn("m", "n2"), DropColumn("b"))
