@@ -1,8 +1,8 @@
 """Bent logs: what a change of columns makes of logs of before, for Hudi's readers.
 
 They take a column from logs as it is now, or refuse the table: so where a type changes all file
-groups with logs are bent, and where a column comes beside nested ones those whose logs have no base
-file. Whoever changes columns writes these groups anew, or gives up.
+groups with logs are bent, and where a column comes beside nested ones those whose logs may hold
+rows that no base file does. Whoever changes columns writes these groups anew, or gives up.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.schema_text import TableSchema
+from metatable.index import create_index
 from metatable.metadata.snapshot import Snapshot
 
 __all__ = ["bent_slices"]
@@ -23,14 +24,18 @@ def bent_slices(base: Snapshot, columns: TableSchema) -> FileSystemView | None:
     before, options = base.table_schema, base.options
     if not (options.hudi_readable and options.has_logs):
         return None
-    if _retypes(before, columns):
+    if _retypes(before, columns) or (_adds_beside_nested(before, columns) and _takes_rows(base)):
         files = base.slices()
         return files.take(np.flatnonzero(files.has_logs))
-    if _adds_beside_nested(before, columns):
-        files = base.slices()
-        if options.opens_by_logs or files.alone.any():
-            return files.take(np.flatnonzero(files.alone))
     return None
+
+
+def _takes_rows(base: Snapshot) -> bool:
+    """Whether logs may hold new rows: the index, or one of before, finds them there, or another
+    writer's did."""
+    manifest = base.manifest
+    by_index = create_index(base.options).indexes_logs
+    return by_index or bool(manifest.restored_at or manifest.adopted)
 
 
 def _retypes(before: TableSchema, after: TableSchema) -> bool:

@@ -185,8 +185,8 @@ class _Given:
             )
         if bent_slices(snapshot, made):
             raise UsageError(
-                "logs lack a new field of a struct, or have no base file and lack a column beside"
-                " nested ones, and Hudi's readers take no such column from them:"
+                "logs lack a new field of a struct, or hold rows of their own and lack a column"
+                " beside nested ones, and Hudi's readers take no such column from them:"
                 " alter(AddColumn(…)) first",
                 found=sorted({*made.ids()} - {*snapshot.table_schema.ids()}),
             )
