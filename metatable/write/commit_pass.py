@@ -131,7 +131,8 @@ def write(
         first = begin()
     except NotFoundError as error:
         raise StaleError("the table is gone", path=store.uri) from error
-    rows, options, snapshot = engine.rows(data), first.base.options, first.snapshot
+    options, snapshot = first.base.options, first.snapshot
+    rows = _no_rows(engine, snapshot) if operation == DELETE_PARTITION else engine.rows(data)
     if operation == DELETE:
         rows = keys_alone(engine, rows, options)
     given = _Given(engine.schema(rows), evolve)
@@ -161,9 +162,13 @@ def delete_partitions(
 ) -> WriteResult:
     """A commit that deletes whole table partitions, named as `named_paths` takes them."""
     newest = newest_of(store.counting(engine.counters))
-    schema = Snapshot(store, newest).schema
-    named = named_paths(newest.options, schema, partitions)
-    return write(store, engine, schema.empty_table(), DELETE_PARTITION, note, named=named)
+    named = named_paths(newest.options, Snapshot(store, newest).schema, partitions)
+    return write(store, engine, None, DELETE_PARTITION, note, named=named)
+
+
+def _no_rows(engine: Engine[Any], snapshot: Snapshot) -> Any:
+    """What comes where partitions are deleted: it has whatever columns the table has."""
+    return engine.rows(snapshot.schema.empty_table())
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +234,7 @@ class _Attempt:
                 gone = self._gone(known.rows, snapshot)
                 done = self._write(snapshot, index, known, gone)
         return WriteResult(
-            **asdict(replace(done.counts, stale=done.counts.stale + known.stale)),
+            **asdict(done.counts),
             operation=self.operation,
             version=done.version,
             instant=transaction.instant or None,
@@ -273,7 +278,10 @@ class _Attempt:
             wanted = list(snapshot.schema)
         if [(one.name, one.type) for one in own] == [(one.name, one.type) for one in wanted]:
             return self.rows
-        kept = self.engine.select(self.rows, [name for name in held.names if name in given])
+        if self.operation == DELETE_PARTITION:
+            kept = _no_rows(self.engine, snapshot)
+        else:
+            kept = self.engine.select(self.rows, [name for name in held.names if name in given])
         return prepared(self.engine, kept, snapshot.options, snapshot.schema, self.operation)
 
     @contextmanager
@@ -316,11 +324,11 @@ class _Attempt:
     def _write(
         self, snapshot: Snapshot, index: Index, known: _Known, gone: Overwritten | None
     ) -> _Done:
-        transaction, absent = self.transaction, RowCounts()
+        transaction, unwritten = self.transaction, RowCounts(stale=known.stale)
         if self.operation == DELETE:
-            known, absent = known.held_alone()
+            known, unwritten = known.held_alone()
         if not known.profile.num_rows and not (gone and len(gone.filled)):
-            return _Done(transaction.base.version, (), absent, self.engine.name)
+            return _Done(transaction.base.version, (), unwritten, self.engine.name)
         transaction.start(action_of(self.operation, snapshot.options.has_logs))
         engine, rows, plan = self._planned(snapshot, index, known, gone)
         spread = _spread(engine, rows, plan)
@@ -328,7 +336,7 @@ class _Attempt:
         written = written_groups(engine, transaction, snapshot, index, plan, spread, leaving)
         if plan.sums_keys:
             refuse_other_rows(known.profile, written.receipts, self.operation)
-        counts = RowCounts.total([absent, *(one.counts for one in written.receipts)])
+        counts = RowCounts.total([unwritten, *(one.counts for one in written.receipts)])
         if gone:
             counts = replace(counts, deleted=gone.deleted(counts.updated))
         change = self._change(snapshot, index, plan, written, gone)

@@ -126,6 +126,8 @@ def test_against_stored_rows_an_older_one_loses_and_an_equal_one_replaces(
         _rows(("a", "x", 4, "older"), ("b", "x", 5, "equal"), ("c", "x", -1, "not null"))
     )
     assert (result.updated, result.stale) == (2, 1)
+    told = table.history(1)[0].summary
+    assert (told["updated"], told["stale"]) == (2, 1)
     assert _held(table) == [
         ("a", "x", 5, "stored"),
         ("b", "x", 5, "equal"),
