@@ -123,7 +123,7 @@ def fits_log(
     if ordering is None or not len(entering.here):
         return True
     rows = entering.deciding(ordering)
-    if rows[ordering].null_count:
+    if rows[ordering].null_count or _has_negative_zero(rows[ordering]):
         return False
     if holds_nulls and base.has_base:
         asked = pa.schema([pa.field(KEY, pa.string()), view.schema.field(ordering)])
@@ -132,6 +132,14 @@ def fits_log(
         if pc.any(pc.is_in(rows[KEY], value_set=below)).as_py():
             return False
     return not any(pc.any(pc.is_in(rows[KEY], value_set=keys)).as_py() for keys in deleted)
+
+
+def _has_negative_zero(values: pa.ChunkedArray) -> bool:
+    """Which is 0 to us, and less to Hudi's readers."""
+    if not pa.types.is_floating(values.type):
+        return False
+    numbers = values.to_numpy()
+    return bool(((numbers == 0) & np.signbit(numbers)).any())
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hudi import HudiTableBuilder
 
 import metatable
 from metatable import Table, UsageError
@@ -205,6 +206,20 @@ def test_rows_of_slices_with_logs_are_found_by_the_nulls_of_a_nested_column(
         assert sorted(scan.to_arrow()["id"].to_pylist()) == list(ids)
         assert scan.count() == len(ids)
         assert len(table.files(where)) == 3  # of nested columns no statistics are kept
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_a_zero_that_is_negative_is_no_older_to_any_reader(table_uri: str, kind: Any) -> None:
+    """Hudi's readers put -0 below 0."""
+    schema = pa.schema([("id", pa.string()), ("at", kind), ("v", pa.int64())])
+    words: dict[str, Any] = {"table_type": "mor", "storage_options": FAST}
+    table = metatable.create(table_uri, schema, key="id", ordering="at", **words)
+    for v, at in enumerate((0.0, -0.0, 1.0)):
+        table.upsert(pa.table([["a"], [at], [v]], schema=schema))
+        batches = HudiTableBuilder.from_base_uri(table_uri).build().read()
+        [row] = [row for batch in batches for row in batch.to_pylist()]
+        assert row["v"] == table.scan().to_arrow()["v"].to_pylist()[0] == v
+    assert table.describe().log_files == 1
 
 
 @pytest.mark.parametrize("late", LATE)
