@@ -18,7 +18,7 @@ from metatable.data.options import Options
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
 from metatable.index.locations import LOCATION_FIELD, locations
-from metatable.index.placement import Placement
+from metatable.index.placement import Placement, placed
 from metatable.index.presence import BATCH_KEYS, held
 from metatable.metadata.partition import MetadataPartition
 from metatable.metadata.view import TableView
@@ -75,7 +75,7 @@ def _locate_batches(
     for batch in gathered(batches, BATCH_KEYS):
         keys, paths = texts_of(view.options, view.schema, batch)
         counters.add("tag.keys", len(keys))
-        rows, file_ids = placement.place(keys, paths)
+        rows, file_ids = placed(placement, keys, paths)
         first = np.searchsorted(rows, np.arange(len(keys)))
         located = _locate(view, paths, file_ids.take(pa.array(first)))
         yield pa.RecordBatch.from_arrays([located], schema=LOCATION_FIELD)

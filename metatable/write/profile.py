@@ -17,14 +17,12 @@ from metatable.data.key_texts import KEY, PATH
 from metatable.data.options import Options
 from metatable.data.row_order import BY_KEY, RowOrder
 from metatable.data.samples import FILE_TEXTS, every
-from metatable.data.slices import is_file_id
 from metatable.data.taking import grouped, whole
 from metatable.engine.partitions import pieces
 from metatable.index.locations import LOCATION_COLUMN
-from metatable.index.placement import Placement
+from metatable.index.placement import Placement, placed
 from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
-from metatable.storage.errors import UsageError
 from metatable.write.same_rows import key_sums
 
 __all__ = ["NAMED_KEYS", "PROFILE", "CountGroups", "is_open"]
@@ -136,29 +134,9 @@ def _places(table: pa.Table, placement: Placement | None) -> tuple[dict[str, pa.
     if placement is None:
         rows, file_ids = np.arange(table.num_rows), pa.nulls(table.num_rows, pa.string())
     else:
-        rows, file_ids = placement.place(whole(table[KEY]), columns["partition_path"])
-        _check_placed(rows, file_ids, table.num_rows)
+        rows, file_ids = placed(placement, whole(table[KEY]), columns["partition_path"])
         columns = {name: one.take(pa.array(rows)) for name, one in columns.items()}
     return columns | {"target_id": file_ids}, rows
-
-
-def _check_placed(rows: Int64s, file_ids: pa.Array, count: int) -> None:
-    """Placements are written by others, too: no row may be lost, no id make a name of no file."""
-    placed = np.zeros(count, dtype=bool)
-    placed[rows] = True
-    if not placed.all() or (np.diff(rows) < 0).any() or len(file_ids) != len(rows):
-        raise UsageError(
-            "the index has not placed all rows, in ascending order",
-            expected=f"{count} rows or more, each with a file id",
-            found=f"{int(placed.sum())} rows, {len(file_ids)} file ids",
-        )
-    for file_id in pc.unique(file_ids).to_pylist():
-        if file_id is None or not is_file_id(file_id):
-            raise UsageError(
-                "the index has placed rows under an id that makes no file name",
-                expected="up to 100 letters, digits and hyphens",
-                found=file_id,
-            )
 
 
 def _sample(keys: pa.Array, rows: Int64s, least: int, most: int) -> list[str]:

@@ -19,6 +19,7 @@ from metatable.data.operations import DELETE
 from metatable.data.taking import grouped, whole
 from metatable.engine.protocol import TASK_COLUMN
 from metatable.index.locations import LOCATION_COLUMN
+from metatable.index.placement import placed
 from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.ordering import PrefixIndex
@@ -57,7 +58,7 @@ class Destinations:
             return cls(source, nothing, nothing)
         keys, paths = whole(batch[KEY]), whole(batch[PATH])
         if plan.placement is not None:
-            rows, file_ids = plan.placement.place(keys, paths)
+            rows, file_ids = placed(plan.placement, keys, paths)
             groups = plan.ordinals(paths.take(pa.array(rows)), file_ids)
             _refuse_unplanned(paths, rows[groups < 0])
             return cls(source, rows, groups)

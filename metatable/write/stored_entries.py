@@ -41,7 +41,7 @@ from metatable.data.stored_columns import StoredColumns
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index.footer_bloom import denied_by_footer
-from metatable.index.placement import Placement
+from metatable.index.placement import Placement, placed
 from metatable.index.protocol import Index
 from metatable.metadata.entry_files import Run, read_places, read_run, write_run
 from metatable.metadata.partition import MetadataPartition
@@ -367,7 +367,7 @@ def _check_rows(files: StoredFiles, made: FileSlice, piece: pa.Table) -> None:
     if placement is None or not piece.num_rows:
         return
     keys, paths = (piece[name].combine_chunks() for name in (KEY, PATH))
-    rows, ids = placement.place(keys, paths)
+    rows, ids = placed(placement, keys, paths)
     elsewhere = pc.invert(pc.equal(ids, made.file_id)).to_numpy(zero_copy_only=False)
     if elsewhere.any():
         place = int(np.flatnonzero(elsewhere)[0])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import metatable
@@ -52,23 +53,77 @@ class Placing:
     ("told", "says"),
     [
         (lambda count: (np.arange(count - 1), pa.array(["a"] * (count - 1))), "not placed all"),
+        (lambda count: (np.arange(1, count), pa.array(["a"] * (count - 1))), "not placed all"),
+        (lambda count: (np.arange(count) * 2, pa.array(["a"] * count)), "not placed all"),
+        (lambda count: (np.arange(count) * 1.0, pa.array(["a"] * count)), "not placed all"),
         (lambda count: (np.arange(count), pa.array(["a"])), "not placed all"),
         (lambda count: (np.arange(count)[::-1], pa.array(["a"] * count)), "not placed all"),
         (lambda count: (np.arange(count), pa.array(["a_b"] * count)), "makes no file name"),
         (lambda count: (np.arange(count), pa.array(["../a"] * count)), "makes no file name"),
         (lambda count: (np.arange(count), pa.array([""] * count)), "makes no file name"),
         (lambda count: (np.arange(count), pa.array([None] * count, pa.string())), "no file name"),
+        (lambda count: (np.arange(count), [None] * count), "no file name"),
+        (lambda count: (np.arange(count), pa.array([["a"]] * count)), "are no texts.*list"),
+        (lambda count: (np.arange(count), 7), "are no texts.*int"),
     ],
-    ids=["a row short", "an id short", "in no order", "underscore", "a path", "empty", "null"],
+    ids=[
+        "the last row short",
+        "the first row short",
+        "rows that are not there",
+        "halves",
+        "an id short",
+        "in no order",
+        "underscore",
+        "a path",
+        "empty",
+        "null",
+        "a list of nulls",
+        "lists",
+        "a number",
+    ],
 )
+@pytest.mark.parametrize("tags", [True, False], ids=["tagged", "placed"])
 def test_a_placement_that_cannot_be_is_refused_before_anything_is_written(
-    table: Table, told: Any, says: str, monkeypatch: pytest.MonkeyPatch
+    table: Table, told: Any, says: str, tags: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ByLetter, "where", Placing(told))
-    monkeypatch.setattr(ByLetter, "tag", _nowhere)
+    if not tags:
+        monkeypatch.setattr(ByLetter, "tag", _nowhere)
     with pytest.raises(UsageError, match=says):
         table.upsert(arrow(rows("abc")))
     assert table.version == 1
+
+
+class InForm:
+    """Letters, as somebody may give them."""
+
+    def __init__(self, form: Any) -> None:
+        self.form = form
+
+    def place(self, keys: pa.Array, partition_paths: pa.Array) -> Any:
+        return np.arange(len(keys)), self.form(pc.utf8_slice_codeunits(keys, 0, 1))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda ids: ids.to_pylist(),
+        lambda ids: np.array(ids, dtype=object),
+        lambda ids: pa.chunked_array([ids[:1], ids[1:]]),
+        lambda ids: ids.cast(pa.large_string()),
+        lambda ids: ids.cast(pa.string_view()),
+        lambda ids: ids.dictionary_encode(),
+    ],
+    ids=["list", "numpy", "chunks", "large", "view", "dictionary"],
+)
+def test_file_ids_are_taken_in_any_form(
+    table: Table, form: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ByLetter, "where", InForm(form))
+    for version in (2, 3):
+        table.upsert(arrow(rows("abc", version)))
+        assert sorted(one.file_id for one in table.files()) == ["a", "b", "c"]
+    assert table.scan().count() == 3
 
 
 def _nowhere(self: Any, engine: Any, given: Any, snapshot: Any) -> Any:
