@@ -40,6 +40,7 @@ def read_keys(
     if is_few and keyed is not None:
         asked = _found(view, engine.to_table(rows), keyed)
     else:
+        rows = engine.select(rows, identity_columns(view.options, engine.columns(rows)))
         tagged = engine.to_table(index.tag(engine, rows, view))
         there = tagged.filter(tagged[LOCATION_COLUMN].is_valid())
         asked = _asked(view, there, index.proves_presence)

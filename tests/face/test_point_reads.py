@@ -81,6 +81,16 @@ def read(table: Table, asked: pa.Table, *columns: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.parametrize("index", ["record", "metadata_bloom", "bloom", "bucket"])
+def test_other_columns_than_the_keys_own_are_ignored(tmp_path: Path, index: str) -> None:
+    table = made(tmp_path / "table", index)
+    asked = table.scan(limit=3).to_arrow()
+    for keys in (table.tag_locations(asked), asked.append_column("other", pa.array([1, 2, 3]))):
+        for given in (keys, keys.to_reader()):
+            found = table.read_keys(given)["id"].to_pylist()
+            assert sorted(found) == sorted(asked["id"].to_pylist())
+
+
 @pytest.mark.parametrize(("index", "kind"), KINDS)
 def test_one_column_by_its_name_and_meta_columns_are_as_a_scan_has_them(
     tmp_path: Path, index: str, kind: str
