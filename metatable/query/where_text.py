@@ -16,6 +16,7 @@ quotes; texts stand in single quotes (`''` is one quote). A text becomes the dat
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -208,8 +209,8 @@ def _number(text: str, kind: pa.DataType, column: str) -> int | float | Decimal:
     """The number as it was written: only a float column rounds it. Raises UsageError."""
     if re.fullmatch(r"[+-]?\d+", text):
         return int(text) if len(text) < 1000 else Decimal(text)
-    if pa.types.is_floating(kind):
-        return float(text)
+    if pa.types.is_floating(kind) and math.isfinite(number := float(text)):
+        return number
     try:
         return Decimal(text)
     except InvalidOperation as error:
