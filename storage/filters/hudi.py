@@ -61,6 +61,10 @@ _FEW, _FEW_BYTES = 4, 256
 """So many keys, of so many bytes, are hashed one by one: an array's every step costs as much as
 some of them do."""
 
+_LONG, _FEW_LONG = 4096, 16
+"""Keys of more bytes are hashed one by one, too, where they are so few: arrays have a step for each
+four bytes of the longest key."""
+
 
 @dataclass(frozen=True, slots=True)
 class FilterForm:
@@ -286,21 +290,41 @@ def _states(keys: pa.Array, hashes: int) -> tuple[npt.NDArray[np.intp], list[UIn
     data, starts, sizes = _bytes_of(keys)
     order = np.argsort(-(sizes >> 2), kind="stable")  # longest first: a round works on prefixes
     starts, sizes = starts[order], sizes[order]
+    alone = int(np.count_nonzero(sizes > _LONG))
+    if 0 < alone <= _FEW_LONG:
+        spans = zip(starts[:alone].tolist(), sizes[:alone].tolist(), strict=True)
+        told = [_hashes_of(data[low : low + size].tobytes(), hashes) for low, size in spans]
+        rest = _rounds(data, starts[alone:], sizes[alone:], hashes)
+        first = np.array(told, np.uint32).T
+        return order, [np.concatenate(both) for both in zip(first, rest, strict=True)]
+    return order, _rounds(data, starts, sizes, hashes)
+
+
+def _rounds(data: UInt8s, starts: Int64s, sizes: Int64s, hashes: int) -> list[UInt32s]:
+    """The hashes of keys, the longest first."""
+    if not len(starts):
+        return [np.zeros(0, np.uint32)] * hashes
     words = _mixed_words(data, starts, sizes)
     tails, factors = _tails(data, starts, sizes)
     lengths = sizes.astype(np.uint32)
-    state = np.zeros(len(order), np.uint32)
+    state = np.zeros(len(starts), np.uint32)
     rounds = []
     for _ in range(hashes):
         state = _murmur(state ^ lengths, words, tails, factors)
         rounds.append(state)
-    return order, rounds
+    return rounds
 
 
 def _positions_of(key: bytes, hashes: int, bits: int) -> list[int]:
     """The bits of one key, by the interpreter. Raises UsageError for an empty key."""
     if not key:
         raise UsageError("a bloom filter takes no empty keys", row=0)
+    states = _hashes_of(key, hashes)
+    return [(one if one >> 31 == 0 else _ONES + 1 - one) % bits for one in states]
+
+
+def _hashes_of(key: bytes, hashes: int) -> list[int]:
+    """The hashes of one key, by the interpreter."""
     left, multiplier = len(key) & 3, int(_M)
     words = []
     for (word,) in struct.iter_unpack("<I", key[: len(key) - left]):
@@ -310,7 +334,7 @@ def _positions_of(key: bytes, hashes: int, bits: int) -> list[int]:
     for place in range(left):
         byte = key[-1 - place]
         tail ^= (byte - (byte >> 7 << 8)) << 8 * place
-    state, positions = 0, []
+    state, states = 0, []
     for _ in range(hashes):
         state ^= len(key)
         for word in words:
@@ -320,8 +344,8 @@ def _positions_of(key: bytes, hashes: int, bits: int) -> list[int]:
         state ^= state >> 13
         state = state * multiplier & _ONES
         state ^= state >> 15
-        positions.append((state if state >> 31 == 0 else _ONES + 1 - state) % bits)
-    return positions
+        states.append(state)
+    return states
 
 
 def _bytes_of(

@@ -256,3 +256,16 @@ def test_long_keys_span_several_chunks() -> None:
     assert built.might_contain(keys.take(pa.array(some))).all()
     bits = np.unpackbits(np.frombuffer(built.rows[0], np.uint8)).mean()
     assert 0.4 < bits < 0.6, json.dumps(bits)
+
+
+@pytest.mark.parametrize("long", [1, 4, 40], ids=["one", "a few", "too many to go alone"])
+def test_keys_far_longer_than_others_are_hashed_by_the_same_rules(long: int) -> None:
+    """Some go one by one: their bytes, and those of the others, are where they were."""
+    keys = [f"k{row}" for row in range(20)] + [f"ü{row}" * 2000 for row in range(long)] + ["last"]
+    for some in (keys, keys[::-1], keys[20 : 20 + long]):
+        built = HudiBloom.build(pa.array(["x", *some]).slice(1), 0.01)
+        assert built.rows[0] == plain_bits(some, built.hashes, built.bits)
+        half = HudiBloom.build(pa.array(some[::2]), 0.01)
+        alone = [bool(half.might_contain(pa.array([key]))[0]) for key in some]
+        assert half.might_contain(pa.array(some)).tolist() == alone
+        assert half.might_contain_hashed(chained(pa.array(some), half.hashes)).tolist() == alone
