@@ -12,7 +12,8 @@ waits there, done since  stays done: its base files are there, with them and the
                          may lie on them: on Hudi's timeline it must be there. Where it left out
                          a group an earlier attempt may have made a file of it, which goes
 waits there, done with   undone, as a commit, and does not wait: its base files lack what the older
-columns of since         version reads. Where logs lie on them there is no way back
+columns of since         version reads. Where logs lie on them there is no way back. Copies for what
+                         a resize was to make go, too
 waits there, taken back  does not wait
 """
 
@@ -30,7 +31,7 @@ from metatable.data.timeline import CLUSTERING, inflight_path
 from metatable.metadata.change import Update
 from metatable.metadata.files import FilesPartition
 from metatable.metadata.known_commits import back_from
-from metatable.metadata.manifest import Manifest, Step
+from metatable.metadata.manifest import Manifest, Planned, Step
 from metatable.metadata.owner import Owner
 from metatable.metadata.page_updates import AddFiles
 from metatable.metadata.rings import RingsPartition
@@ -103,7 +104,7 @@ class LogCompactionsBack:
                 )
         waits = sorted(newest.compactions.items(), key=lambda each: each[0], reverse=True)
         steps = (
-            Step("unrequest", time, one.plan, one.checksum, one.action)
+            _unrequesting(time, one)
             for time, one in waits
             if time not in content.compactions or time in begun
         )
@@ -135,7 +136,17 @@ class LogCompactionsBack:
         known = {one.instant for one in completions}
         more = [one for one in self.undone if one.instant not in known]
         action = "restore" if len(more) + len(completions) > 1 else action
-        return (*self.taken_back, *undoing(snapshot, action, [*more, *completions]))
+        *steps, told = undoing(snapshot, action, [*more, *completions])
+        return (*self.taken_back, *steps, *self._without_copies(), told)
+
+    def _without_copies(self) -> Iterator[Step]:
+        """Copies that writers have made for resizes that waited, and are undone, go: commits that
+        stay name them, and Hudi takes them for rows once its timeline is past these instants."""
+        undone = {one.instant for one in self.undone}
+        for time in self.never:
+            planned = self.content.compactions[time]
+            if time in undone and planned.action == CLUSTERING:
+                yield _unrequesting(time, planned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +208,10 @@ class _Stays:
             return
         yield Compacted(self.done.instant, self.slices, self.bases, owner)
         yield SetUnscheduled(self.left, owner)
+
+
+def _unrequesting(instant: str, planned: Planned) -> Step:
+    return Step("unrequest", instant, planned.plan, planned.checksum, planned.action)
 
 
 def _carried_out(since: Sequence[Manifest], newest: Manifest) -> Iterator[Manifest]:

@@ -460,6 +460,26 @@ def test_a_resize_carried_out_without_a_column_is_undone_on_the_way_back(
     check(table, model)
 
 
+@pytest.mark.parametrize("goes_back", ["rollback", "restore"])
+def test_copies_for_a_resize_that_is_undone_go_with_it(table_uri: str, goes_back: str) -> None:
+    """Hudi takes them for rows once its timeline is past the instant of the resize."""
+    table, model = filled(table_uri, timeline_commits=2)
+    plan = scheduled(table, DUAL_WRITE)
+    upsert(table, model, rows(4, 30, 5))
+    version = table.version
+    table.alter(DropColumn("v"))
+    serve(table, CarryOutResize(plan))
+    assert (table.rollback() if goes_back == "rollback" else table.restore(version)).version
+    assert files_there(table) == files_named(table)
+    check(table, model)
+    for number in range(4):
+        upsert(table, model, rows(20, 40, 6 + number))
+    table.clean(versions=1, hours=0)
+    assert not (Path(table.uri) / ".hoodie" / f"{plan}.replacecommit.requested").exists()
+    assert files_there(table) == files_named(table)
+    check(table, model)
+
+
 def test_a_resize_begun_without_a_column_is_taken_back_on_the_way_back(table_uri: str) -> None:
     """Whoever carried it out later would take the files that it left for its own."""
     table, model = filled(table_uri)
