@@ -23,7 +23,7 @@ from metatable.spark.demands import check_session
 from metatable.spark.types import spark_schema
 from metatable.storage.store import Store
 
-__all__ = ["Conditions", "read", "select"]
+__all__ = ["Conditions", "read", "reads_structs", "select"]
 
 _AS_STORED = {
     "datetimeRebaseMode": "CORRECTED",
@@ -34,6 +34,21 @@ _AS_STORED = {
 """What a session may have set otherwise: to take days before 1582 for another calendar's, where a
 file does not say that Spark wrote it, and to leave out files that are gone or damaged, in silence.
 """
+
+_NULLS_STRUCTS = "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing"
+
+
+def reads_structs(session: SparkSession, schema: pa.Schema) -> bool:
+    """Whether the session's reader finds a struct in a file that has none of the fields asked for:
+    a setting, which no option of a reader outdoes, makes it null, and the list around it."""
+    if str(session.conf.get(_NULLS_STRUCTS, "false")).lower() != "true":
+        return True
+    return not any(_has_struct(field.type) for field in schema)
+
+
+def _has_struct(kind: pa.DataType) -> bool:
+    inner = [kind.field(place).type for place in range(kind.num_fields)]
+    return pa.types.is_struct(kind) or any(map(_has_struct, inner))
 
 
 def read(session: SparkSession, store: Store, paths: Sequence[str], schema: pa.Schema) -> DataFrame:

@@ -96,6 +96,22 @@ def test_spark_does_not_take_a_new_column_for_one_of_another_case(
         assert found_by_spark(spark, table, where=col("M") < 0) == []
 
 
+def test_a_session_that_makes_nulls_of_structs_finds_them(spark: Any, tmp_path: Path) -> None:
+    """Of files that have none of the fields that are asked for: by Spark's own reader of before
+    4.1, which a setting brings back."""
+    table = create(tmp_path / "table")
+    table.alter(AddColumn("s.z", pa.string()), DropColumn("s.x"), DropColumn("s.y"))
+    setting = "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing"
+    for told in ("false", "true"):
+        spark.conf.set(setting, told)
+        try:
+            found = found_by_spark(spark, table)
+            assert [one["s"] for one in found] == [{"z": None}] * 4
+            assert len(found_by_spark(spark, table, where=~col("s").is_null())) == 4
+        finally:
+            spark.conf.unset(setting)
+
+
 def test_a_dataframe_brings_new_columns_along(spark: Any, tmp_path: Path) -> None:
     table = create(tmp_path / "table", hudi_readable=False)
     table.alter(RenameColumn("m", "n2"), DropColumn("b"))
