@@ -2,11 +2,11 @@
 as fast as one of few.
 
 Every commit leaves an HFile and a page for each metadata partition. Where more than
-`upkeep_files` of them have come together, the writer of every fourth version merges the newest
-small files and folds the pages, in a version of its own behind its commit. A merge takes the next
-older file in while that is no larger than twice what it has, so that a byte is merged again only
-when what it lies in has about doubled; and no more than MOST_BYTES, which bounds what a commit
-can be made to wait for. Larger merges are left to operators (`compact`).
+`upkeep_files` of them have come together, the writer of about every fourth version merges the
+newest small files and folds the pages, in a version of its own behind its commit. A merge takes
+the next older file in while that is no larger than twice what it has, so that a byte is merged
+again only when what it lies in has about doubled; and no more than MOST_BYTES, which bounds what a
+commit can be made to wait for. Larger merges are left to operators (`compact`).
 
 The same version archives what Hudi's timeline has beyond `timeline_commits`, but not past an
 instant that was withdrawn (only `clean` looks whether a late hand has left a file of it), nor past
@@ -47,6 +47,9 @@ MOST_BYTES = 32 << 20
 EVERY = 4
 """Versions of which one looks whether something is due."""
 
+_GOLDEN, _ROUND = 0x9E3779B9, 1 << 32
+"""Multiples of the golden part of a round lie spread over it, however far apart these are."""
+
 LEAST_FILES = 4
 """Fewer are not worth a version's writing; their pages are."""
 
@@ -61,8 +64,9 @@ _log = logging.getLogger("metatable.compaction")
 
 def looks_after(version: int) -> bool:
     """Whether it falls to the writer of this version to look what is due: of many writers at
-    once one does, and the others go without a request."""
-    return version % EVERY == 0
+    once one does, and the others go without a request. Commits between which services make
+    versions, however regularly, are met as often: of even numbers alone none would be odd."""
+    return version * _GOLDEN % _ROUND < _ROUND // EVERY
 
 
 def due(manifest: Manifest) -> tuple[str, ...]:
