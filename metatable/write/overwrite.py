@@ -49,6 +49,7 @@ from metatable.metadata.written import stats_columns
 from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
+from metatable.storage.portions import in_portions
 from metatable.storage.store import Store
 from metatable.write.plan import WritePlan
 from metatable.write.profile import NAMED_KEYS
@@ -358,13 +359,9 @@ def _departed(
 ) -> Iterator[pa.RecordBatch]:
     """Task: old keys in, runs of tombstones of those that do not come back out."""
     scratch = scratch.counting(counters)
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch.filter(batch[_COMES.names[0]].is_null()).select([KEY, PATH]))
-        if sum(one.nbytes for one in held) > KEYS_BYTES:
-            yield from _departed_runs(scratch, partitions, held)
-            held = []
-    yield from _departed_runs(scratch, partitions, held)
+    gone = (batch.filter(batch[_COMES.names[0]].is_null()).select([KEY, PATH]) for batch in batches)
+    for held in in_portions(gone, lambda one: one.nbytes, KEYS_BYTES):
+        yield from _departed_runs(scratch, partitions, held)
 
 
 def _departed_runs(

@@ -215,15 +215,19 @@ def _entry_runs(
     files, scratch = files.counting(counters), scratch.counting(counters)
     entries: dict[str, list[pa.Table]] = {}
     others: dict[str, int] = {}
+    size = 0
     for job in jobs:
         written = _read(files, FileSlice.decode(job.slice), others)
         for name, told in entries_of([written], files.partitions):
             entries.setdefault(name, []).append(told)
+            size += told.nbytes
         if files.foreign:
-            entries.setdefault(IDENTITIES, []).append(_hashed(files, written))
-        if sum(one.nbytes for parts in entries.values() for one in parts) > TOLD_BYTES:
+            hashed = _hashed(files, written)
+            entries.setdefault(IDENTITIES, []).append(hashed)
+            size += hashed.nbytes
+        if size > TOLD_BYTES:
             yield from _runs(scratch, entries)
-            entries = {}
+            entries, size = {}, 0
     if others:
         columns = [pa.array([*others], pa.string()), pa.array([*others.values()], pa.int64())]
         entries[PASSED_OVER] = [pa.table(columns, names=["path", "id"])]
