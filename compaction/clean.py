@@ -54,8 +54,8 @@ from metatable.metadata.transaction import Transaction
 from metatable.metadata.updates import Withdraw
 from metatable.metadata.versions import list_roots, load_newest
 from metatable.storage.errors import ConflictError, StaleError, UsageError
+from metatable.storage.portions import in_order_far
 from metatable.storage.store import Store
-from metatable.storage.threads import in_order
 
 __all__ = ["Clean"]
 
@@ -236,7 +236,7 @@ def _told_since(store: Store, signs: Signs, border: str) -> frozenset[tuple[str,
     """(partition path, file id) of the groups to which commits from the border on have written."""
     later = (one for one in signs.timeline if one.changes_data and one.time >= border)
     paths = [completed_path(one.time, one.action) for one in later]
-    told = zip(paths, in_order(store.get, paths), strict=True)
+    told = zip(paths, in_order_far(store, store.get, paths), strict=True)
     bodies = (CommitMetadata.decode(body, path) for path, body in told if body is not None)
     return frozenset((stat.partition_path, stat.file_id) for body in bodies for stat in body.stats)
 

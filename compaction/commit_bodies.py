@@ -21,8 +21,8 @@ from metatable.metadata.manifest import Manifest, Step
 from metatable.metadata.sealed import checksum
 from metatable.metadata.steps import staged_body, staged_path
 from metatable.storage.errors import CorruptError, MetatableError
+from metatable.storage.portions import in_order_far
 from metatable.storage.store import Store
-from metatable.storage.threads import in_order
 
 __all__ = ["Action", "bodies_of", "body_of", "completion_of"]
 
@@ -59,8 +59,10 @@ def bodies_of(
     }
     roots = {root.instant: root for root in versions.roots.values() if root.instant}
     bodies, damaged = dict[str, CommitMetadata](), dict[Action, str]()
-    told = in_order(
-        lambda time: _body(store, time, done.get(time), steps.get(time), roots.get(time)), instants
+    told = in_order_far(
+        store,
+        lambda time: _body(store, time, done.get(time), steps.get(time), roots.get(time)),
+        instants,
     )
     for time, (body, wrong) in zip(instants, told, strict=True):
         if wrong:

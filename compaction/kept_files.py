@@ -24,8 +24,8 @@ from metatable.storage.arrays import Bools, UInt64s
 from metatable.storage.errors import ConflictError, CorruptError, StaleError
 from metatable.storage.hashing import xxh64
 from metatable.storage.ordering import which_are_among
+from metatable.storage.portions import in_order_far
 from metatable.storage.store import Store
-from metatable.storage.threads import in_order
 
 __all__ = ["Kept"]
 
@@ -39,11 +39,11 @@ class Kept:
     def __init__(self, store: Store, newest: Manifest, oldest: int) -> None:
         self.store, self.newest, self.oldest = store, newest, oldest
         versions = range(oldest, newest.version)
-        self.roots = [*in_order(self._root, versions), newest]
+        self.roots = [*in_order_far(store, self._root, versions), newest]
         self._paths: UInt64s | None = None
         self._rings: KeptRings | None = None
         pinned = {one.version for one in newest.pins.values() if one.version < oldest}
-        self.pinned = [*in_order(self._root, sorted(pinned))]
+        self.pinned = [*in_order_far(store, self._root, sorted(pinned))]
         """Roots of savepoints that are older."""
         self.saved = frozenset(one.version for one in newest.pins.values())
         every = [*self.pinned, *self.roots]
@@ -53,7 +53,7 @@ class Kept:
         in_use = [root for root in every if root.version not in undone]
         needed = {page.path for root in in_use for page in root.every_page}
         with self._reading():
-            refs = in_order(lambda page: _refs(store, page, needed), pages.values())
+            refs = in_order_far(store, lambda page: _refs(store, page, needed), pages.values())
             self.hfiles = frozenset(ref.path for held in refs for ref in held)
         late = {root.instant for root in self.roots[1:] if root.instant}
         self.withdrawn = frozenset(newest.withdrawn)

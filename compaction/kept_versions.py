@@ -19,14 +19,14 @@ import google_crc32c
 from metatable.metadata.home import HOME
 from metatable.metadata.manifest import Manifest, saved_path, version_path
 from metatable.metadata.page_updates import Forget
-from metatable.metadata.pages import HFileRef, PageRef, all_refs, read_page
+from metatable.metadata.pages import HFileRef, PageRef, all_refs, decoded_page, read_page
 from metatable.metadata.rings import RingsPartition
 from metatable.metadata.sealed import checksum
 from metatable.metadata.snapshot import Snapshot
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
+from metatable.storage.portions import in_order_far
 from metatable.storage.store import Store
-from metatable.storage.threads import in_order
 
 __all__ = ["IndexFiles", "Remains", "Versions", "dropping_up_to", "undone_by"]
 
@@ -52,7 +52,8 @@ class Versions:
         pinned = {one.version for one in newest.pins.values()}
         roots, lost, copies = {newest.version: newest}, dict[int, str](), dict[str, str]()
         asked = sorted(pinned.union(kept) - {newest.version})
-        for version, found in zip(asked, in_order(partial(_root, store), asked), strict=True):
+        roots_of = in_order_far(store, partial(_root, store), asked)
+        for version, found in zip(asked, roots_of, strict=True):
             if isinstance(found, Manifest):
                 roots[version] = found
             else:
@@ -121,16 +122,16 @@ class IndexFiles:
         """Read all pages and HFiles of these versions, and hold them against their references."""
         roots = versions.whole()
         pages = {page.path: page for root in roots for page in root.every_page}
-        told = in_order(partial(_page_fault, store), pages.values())
-        bad_pages = {path: why for path, why in zip(pages, told, strict=True) if why}
-        refs = {
-            ref.path: ref
-            for page in pages.values()
-            if page.path not in bad_pages
-            for ref in read_page(store, page)
-        }
+        bad_pages, refs = dict[str, str](), dict[str, HFileRef]()
+        told = in_order_far(store, partial(_page, store), pages.values())
+        for path, found in zip(pages, told, strict=True):
+            if isinstance(found, str):
+                bad_pages[path] = found
+            else:
+                refs |= {ref.path: ref for ref in found}
         sizes = _sizes(store, refs.values())
-        why_not = in_order(partial(_hfile_fault, store, sizes), refs.values())
+        look = partial(_hfile_fault, store, sizes)
+        why_not = in_order_far(store, look, refs.values(), _bytes_at_once)
         bad_hfiles = {path: why for path, why in zip(refs, why_not, strict=True) if why}
         named: dict[str, tuple[int, ...]] = {}
         if bad_pages or bad_hfiles:
@@ -165,14 +166,18 @@ def _named(store: Store, root: Manifest, bad_pages: Mapping[str, str]) -> set[st
     return {*pages, *(ref.path for page in good for ref in read_page(store, page))}
 
 
-def _page_fault(store: Store, page: PageRef) -> str:
-    """What is wrong with it; "": nothing."""
+def _page(store: Store, page: PageRef) -> tuple[HFileRef, ...] | str:
+    """What it lists as it is stored now, or what is wrong with it."""
     raw = store.get(page.path)
     if raw is None:
         return "it is lost"
     if checksum(raw) != page.checksum:
         return f"expected checksum {page.checksum}, found {checksum(raw)}"
-    return ""
+    return decoded_page(raw, page.path)
+
+
+def _bytes_at_once(ref: HFileRef) -> int:
+    return min(ref.size_bytes, READ_BYTES)
 
 
 def _sizes(store: Store, refs: Iterable[HFileRef]) -> dict[str, int]:

@@ -7,8 +7,16 @@ from functools import partial
 from typing import TypeVar
 
 from metatable.storage.store import Store
+from metatable.storage.threads import in_order
 
-__all__ = ["MOST_TOGETHER", "TOGETHER_BYTES", "far_portions", "in_portions", "together_far"]
+__all__ = [
+    "MOST_TOGETHER",
+    "TOGETHER_BYTES",
+    "far_portions",
+    "in_order_far",
+    "in_portions",
+    "together_far",
+]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -50,3 +58,17 @@ def together_far(
         return
     for some in far_portions(items, size_of):
         yield from store.together([partial(work, one) for one in some])
+
+
+def in_order_far(
+    store: Store,
+    work: Callable[[T], R],
+    items: Iterable[T],
+    size_of: Callable[[T], int] = lambda _: 0,
+) -> Iterator[R]:
+    """`together_far`, near by of as many at once as there are processors: for many small files,
+    each of which is looked into for a while. `size_of`: by default they are that small."""
+    if not store.is_distant:
+        yield from in_order(work, items)
+        return
+    yield from together_far(store, work, items, size_of)

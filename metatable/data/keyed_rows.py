@@ -33,7 +33,7 @@ from metatable.storage.key_places import KeyPlaces, found_among
 from metatable.storage.parquet.chosen_pages import find_rows, read_rows
 from metatable.storage.parquet.page_places import KeyPages, Wanted, key_pages
 from metatable.storage.parquet.paged_file import PagedFile, Shape, paged
-from metatable.storage.portions import in_portions
+from metatable.storage.portions import far_portions, in_portions, together_far
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order, workers_here
 
@@ -90,6 +90,11 @@ class Searched:
     keys: pa.Array
 
 
+_Look = tuple[Asked, Searched | None, ReadLogs | None]
+"""What is asked of a slice, what was found in its base file (None: nothing was looked for), and
+what its logs hold."""
+
+
 def rows_of_keys(store: Store, asked: Sequence[Asked], read: ReadColumns) -> Iterator[pa.Table]:
     """For each slice the rows of the keys that are asked of it, in their order in the slice. The
     column `read.key` is not read where the keys were found. Raises CorruptError."""
@@ -129,18 +134,35 @@ def _rows_of_each(
     else:
         tables = iter(_rows_with_keys(store, there, read))
     shared = logs_together(store, (one.of for one in asked), with_key)
-    for one, held, (_, logs) in zip(asked, found, shared, strict=True):
-        if held is None:
-            rows = _of_keys(read_slice(store, one.of, with_key, logs), one.keys)
-        elif one.of.logs:
-            rows = merge_logs(store, one.of, next(tables), with_key, logs)
-            rows = _of_keys(rows, one.keys)
-            if one.are_there and _distinct(rows[KEY_COLUMN]) < _distinct(one.keys):
-                # bounds of pages were wrong
-                rows = _of_keys(read_slice(store, one.of, with_key), one.keys)
-        else:
-            rows = next(tables)
+    given = (
+        (one, None if held is None else next(tables), logs)
+        for one, held, (_, logs) in zip(asked, found, shared, strict=True)
+    )
+    work = partial(_rows_of_slice, store, with_key)
+    for rows in together_far(store, work, given, _left_to_read):
         yield rows.select(read.schema.names)
+
+
+def _left_to_read(given: tuple[Asked, pa.Table | None, ReadLogs | None]) -> int:
+    """Bytes that `_rows_of_slice` reads."""
+    one, held, _ = given
+    return one.of.size_bytes if held is None else 0
+
+
+def _rows_of_slice(
+    store: Store, with_key: ReadColumns, given: tuple[Asked, pa.Table | None, ReadLogs | None]
+) -> pa.Table:
+    """`rows_of_keys` of a slice of which these rows of the base file were read; None: none were."""
+    one, held, logs = given
+    if held is None:
+        return _of_keys(read_slice(store, one.of, with_key, logs), one.keys)
+    if not one.of.logs:
+        return held
+    rows = _of_keys(merge_logs(store, one.of, held, with_key, logs), one.keys)
+    if one.are_there and _distinct(rows[KEY_COLUMN]) < _distinct(one.keys):
+        # bounds of pages were wrong
+        return _of_keys(read_slice(store, one.of, with_key), one.keys)
+    return rows
 
 
 def _of_keys(rows: pa.Table, keys: pa.Array) -> pa.Table:
@@ -193,12 +215,26 @@ def _places_of_each(
     find = partial(_places_in_slice, store, read)
     shared = logs_together(store, (one.of for one in asked), read)
     some = zip(asked, searched, (logs for _, logs in shared), strict=True)
-    return [*(map(find, some) if all(searched) else in_order(find, some, workers))]
+    if all(searched):
+        return [*map(find, some)]
+    if not store.is_distant:
+        return [*in_order(find, some, workers)]
+    portions = far_portions(some, _left_to_look_into)
+
+    def find_together(portion: Sequence[_Look]) -> Sequence[tuple[Asked, Int64s, Int64s]]:
+        return store.together([partial(find, one) for one in portion])
+
+    told = in_order(find_together, portions, workers)
+    return [*chain.from_iterable(told)]
 
 
-def _places_in_slice(
-    store: Store, read: ReadColumns, given: tuple[Asked, Searched | None, ReadLogs | None]
-) -> tuple[Asked, Int64s, Int64s]:
+def _left_to_look_into(given: _Look) -> int:
+    """Bytes of what `_places_in_slice` reads, at most."""
+    one, held, _ = given
+    return one.of.size_bytes if held is None else 0
+
+
+def _places_in_slice(store: Store, read: ReadColumns, given: _Look) -> tuple[Asked, Int64s, Int64s]:
     """`places_of_keys` of one slice: by the pages of its base file that were searched (None: by all
     of its keys), and what gives its logs."""
     asked, held, logs = given

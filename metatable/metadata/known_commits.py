@@ -23,7 +23,7 @@ from metatable.metadata.manifest import Manifest, version_path
 from metatable.metadata.steps import staged_path
 from metatable.metadata.versions import load_newest, load_version
 from metatable.storage.cache import shared
-from metatable.storage.errors import CorruptError, StaleError
+from metatable.storage.errors import CorruptError, MetatableError, StaleError
 from metatable.storage.hashing import xxh64, xxh64_one
 from metatable.storage.store import Store
 
@@ -139,20 +139,37 @@ def foreign_commits(store: Store, base: Manifest, done: Collection[str]) -> list
 def back_from(store: Store, newest: Manifest, until: int = 0) -> Iterator[Manifest]:
     """The newest version and those before it that it keeps, back to the one after `until`.
 
-    Raises CorruptError where one is lost.
+    Raises CorruptError where one is lost. From afar the more are read together the further back.
     """
-    manifest = newest
+    manifest, held, count = newest, dict[int, Manifest | MetatableError](), 1
     while manifest.version > until:
         yield manifest
-        if manifest.parent <= until or not newest.keeps(manifest.parent):
+        before = manifest.parent
+        if before <= until or not newest.keeps(before):
             return
-        try:
-            manifest = load_version(store, manifest.parent)
-        except StaleError as error:
+        if before not in held:
+            first = max(until, newest.oldest - 1, before - count)
+            some = range(before, min(first, before - 1), -1)
+            read = store.together([partial(_version, store, one) for one in some])
+            held = dict(zip(some, read, strict=True))
+            count = min(2 * count, ROOTS_AT_ONCE) if store.is_distant else 1
+        found = held[before]
+        if isinstance(found, StaleError):
             later = load_newest(store)
-            if later is not None and not later.keeps(manifest.parent):
+            if later is not None and not later.keeps(before):
                 return  # cleaned meanwhile
-            raise CorruptError("a version that is kept is lost", **error.facts) from error
+            raise CorruptError("a version that is kept is lost", **found.facts) from found
+        if isinstance(found, MetatableError):
+            raise found
+        manifest = found
+
+
+def _version(store: Store, version: int) -> Manifest | MetatableError:
+    """Its root, or why it cannot be had: it may be that nobody asks for it."""
+    try:
+        return load_version(store, version)
+    except MetatableError as error:
+        return error
 
 
 def commits_back(store: Store, newest: Manifest) -> Iterator[tuple[int, str]]:

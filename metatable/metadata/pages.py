@@ -28,6 +28,7 @@ __all__ = [
     "Part",
     "all_refs",
     "border",
+    "decoded_page",
     "made_pages",
     "read_page",
 ]
@@ -170,4 +171,9 @@ def _read_page(store: Store, page: PageRef) -> tuple[HFileRef, ...]:
             expected=page.checksum,
             found=checksum(raw),
         )
-    return decode_fields(_Page, unseal(raw, page.path), page.path, "page").refs
+    return decoded_page(raw, page.path)
+
+
+def decoded_page(raw: bytes, path: str) -> tuple[HFileRef, ...]:
+    """The references of a page, from its bytes. Raises CorruptError."""
+    return decode_fields(_Page, unseal(raw, path), path, "page").refs

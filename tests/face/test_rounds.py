@@ -196,6 +196,38 @@ def test_an_old_moment_is_found_in_few_rounds() -> None:
         assert found.now == rounds
 
 
+def test_what_looks_at_every_version_reads_many_of_them_together() -> None:
+    """Of each version a root and pages: were they read one after the other, four times as many
+    would wait four times as often."""
+    uri, waits = made("record", ROWS), list[list[int]]()
+    table = metatable.open(uri)
+    for commits in (10, 30):
+        for number in range(commits):
+            table.upsert(rows_of([number]))
+        cache.clear()
+        far, backend = reached(uri, Rounds)
+        asked = (far.verify, far.due, partial(far.describe, listing=True), far.history)
+        waits.append([measured(ask, backend).now for ask in asked])
+    versions = len(table.history())
+    for few, many in zip(*waits, strict=True):
+        assert many - few <= 0.7 * versions, (waits, versions)
+
+
+@pytest.mark.parametrize("index", ["record", "metadata_bloom"])
+def test_keys_of_many_small_files_are_read_together(index: str) -> None:
+    uri = f"memory://keys-of-{index}"
+    table = metatable.create(uri, SCHEMA, key="id", partition_by="day", index=index)
+    table.insert(rows_of(range(64), 32))
+    waits = list[int]()
+    for days in (4, 32):
+        keys = rows_of(range(days), 32)
+        cache.clear()
+        far, backend = reached(uri, Rounds)
+        waits.append(measured(partial(far.read_keys, keys), backend).now)
+        assert far.read_keys(keys).num_rows == days
+    assert waits[1] - waits[0] <= 8, waits
+
+
 def _holds(store: Store, newest: Manifest, done: WriteResult) -> None:
     assert done.instant
     assert version_as_of(store, newest, done.instant) == done.version
