@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from metatable.cli.descriptors import descriptor_of
 from metatable.cli.verb import at_least_one
 from metatable.storage.errors import UsageError
 
@@ -29,6 +30,8 @@ FORMS_IN = ("csv", "jsonl", "parquet")
 
 FORMS_OUT = (*FORMS_IN, "table")
 """What printed rows can be."""
+
+_STANDARD_OUTPUT = 1
 
 
 def add_rows(parser: argparse.ArgumentParser, count: str = "+") -> None:
@@ -76,8 +79,8 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _file(text: str) -> str | None:
-    """`-` is standard output, as without a name."""
-    return None if text == "-" else text
+    """`-` and `/dev/stdout` are standard output, as without a name."""
+    return None if text == "-" or descriptor_of(text) == _STANDARD_OUTPUT else text
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:

@@ -29,6 +29,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from metatable.cli import terminal
+from metatable.cli.descriptors import descriptor_of
 from metatable.cli.grid import Grid
 from metatable.cli.row_arguments import FORMS_IN
 from metatable.cli.verb import to_json
@@ -110,7 +111,8 @@ def _first(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.
 @contextmanager
 def _sink(output: str | None, form: str) -> Iterator[IO[bytes]]:
     """Where bytes go: standard output, or a file that appears when the block ends well. What is no
-    file (a named pipe, a device) is written to as it is, and a link leads to the file it names."""
+    file (a named pipe, a device), or is open already, is written to as it is, and a link leads to
+    the file it names."""
     if output is None:
         if form == "parquet" and terminal.is_terminal():
             raise UsageError("Parquet is not for a terminal", expected="--output FILE, or a pipe")
@@ -120,8 +122,9 @@ def _sink(output: str | None, form: str) -> Iterator[IO[bytes]]:
     target = os.path.realpath(output)
     partial = f"{target}.{uuid4().hex}.partial"  # in containers all processes have one number
     try:
-        if os.path.exists(output) and not os.path.isfile(output):
-            with open(output, "wb") as device:
+        opened = descriptor_of(output)
+        if opened is not None or (os.path.exists(output) and not os.path.isfile(output)):
+            with open(output if opened is None else os.dup(opened), "wb") as device:
                 yield cast(IO[bytes], _Stream(device))
             return
         with open(partial, "xb") as file:

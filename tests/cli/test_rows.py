@@ -767,6 +767,31 @@ def test_an_output_that_is_no_file_is_written_to_and_a_link_is_followed(
     ]
 
 
+def test_an_output_that_is_open_already_goes_on_behind_what_is_there(
+    run: Words, rides: str, tmp_path: Path
+) -> None:
+    run("insert", rides, write(tmp_path / "a.csv", "id,n\na,1\n"))
+    log, link = tmp_path / "log.txt", tmp_path / "link"
+    scan = ("scan", rides, "--columns", "id,n", "--format", "csv", "--output")
+    rows, said = '"id","n"\n"a",1\n', ""
+    with log.open("a") as opened:
+        link.symlink_to(f"/dev/fd/{opened.fileno()}")
+        for output in (f"/dev/fd/{opened.fileno()}", f"/proc/self/fd/{opened.fileno()}", link):
+            opened.write(said := "before\n")
+            opened.flush()
+            run(*scan, str(output))
+        opened.write("behind\n")
+    assert log.read_text() == (said + rows) * 3 + "behind\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("a.csv", "link", "log.txt", "table")
+    ]
+    told = run(*scan, "/dev/stdout")
+    assert (told, run.told.err) == (rows, "")
+    assert run(*scan, "/dev/stderr", "-q") == ""
+    assert run.told.err == rows
+    run(*scan, "/dev/fd/999", code=2)
+
+
 def test_a_dry_run_of_an_overwrite_knows_partitions_by_the_tables_types(
     run: Words, table_uri: str, tmp_path: Path
 ) -> None:
