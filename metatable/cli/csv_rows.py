@@ -13,13 +13,14 @@ import io
 import re
 import time
 import weakref
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 
+from metatable.cli.csv_lines import Source
 from metatable.data.align import refuse_wrong
 from metatable.storage.errors import UsageError
 
@@ -104,11 +105,13 @@ def read(
     file: str,
     delimiter: str = ",",
     nulls: Sequence[str] = ("",),
+    again: Callable[[], Any] | None = None,
 ) -> tuple[pa.Schema, Generator[pa.RecordBatch, None, None]]:
-    """Columns and batches. Raises UsageError, also while it is read, naming file and row.
+    """Columns and batches. Raises UsageError, also while it is read, naming file and line.
 
-    `schema`: types of the columns that are known. Batches that are not read to their end are to be
-    closed before the interpreter ends.
+    `schema`: types of the columns that are known. `again`: the stream from its beginning, to count
+    lines; without it the number of a row is told, the first behind the names being 1. Batches that
+    are not read to their end are to be closed before the interpreter ends.
     """
     known = {one.name: _read_as(one.type) for one in schema or ()}
     options = {
@@ -123,6 +126,7 @@ def read(
         ),
     }
     names: list[str] = []
+    source = Source(file, delimiter, again)
     try:
         buffered = io.BufferedReader(stream, HEAD_BYTES)
         names = _names(buffered.peek(HEAD_BYTES), delimiter)
@@ -133,11 +137,11 @@ def read(
     except UnicodeDecodeError as error:  # of a name
         raise UsageError("rows that cannot be read", file=file, line=1, found=str(error)) from error
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise _wrong(error, file, names) from error
+        raise _wrong(error, source, names) from error
     if len(set(made.names)) != len(made.names):
         read.close()
         raise UsageError("a column is there twice", file=file, found=made.names)
-    return made, _batches(read, end, made, file)
+    return made, _batches(read, end, made, source)
 
 
 def _read(lent: Any, options: dict[str, Any]) -> Generator[Any, None, None]:
@@ -169,26 +173,36 @@ def _parsing(delimiter: str) -> pa.csv.ParseOptions:
 
 
 def _batches(
-    read: Generator[Any, None, None], end: _End, schema: pa.Schema, file: str
+    read: Generator[Any, None, None], end: _End, schema: pa.Schema, source: Source
 ) -> Generator[pa.RecordBatch, None, None]:
-    line = 2  # the first one names the columns; that of a row, where each has one
+    row = 2  # the first one names the columns
     try:
         for batch in _cut(read, end):
             if batch is None:
-                raise pa.ArrowInvalid(f"Row #{line}: {_END}")
-            columns = [
-                base64_decoded(column, one, file, line) if column.type != one.type else column
-                for column, one in zip(batch.columns, schema, strict=True)
-            ]
-            for column, one in zip(columns, schema, strict=True):
-                if pa.types.is_decimal(one.type):
-                    _refuse_wrong(column, one, file, line)
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
-            line += batch.num_rows
+                raise pa.ArrowInvalid(f"Row #{row}: {_END}")
+            yield _in_types(batch, schema, source, row)
+            row += batch.num_rows
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise _wrong(error, file, schema.names) from error
+        raise _wrong(error, source, schema.names) from error
     finally:
         read.close()
+
+
+def _in_types(batch: pa.RecordBatch, schema: pa.Schema, source: Source, row: int) -> pa.RecordBatch:
+    """The rows as these columns, or UsageError for what these cannot hold. `row`: the first one."""
+    try:
+        columns = [
+            base64_decoded(column, one) if column.type != one.type else column
+            for column, one in zip(batch.columns, schema, strict=True)
+        ]
+        for column, one in zip(columns, schema, strict=True):
+            if pa.types.is_decimal(one.type):  # of which Arrow reads more digits than it may have
+                refuse_wrong(column, one.name)
+    except UsageError as error:
+        facts = {name: fact for name, fact in error.facts.items() if name != "row"}
+        where = source.of_row(row + error.facts["row"])
+        raise UsageError(error.what, file=source.name, **where, **facts) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _cut(
@@ -207,16 +221,6 @@ def _cut(
             yield None
 
 
-def _refuse_wrong(column: pa.Array, field: pa.Field, file: str, line: int) -> None:
-    """Raise UsageError for what Arrow reads, but the column cannot hold. `line`: that of the first
-    row."""
-    try:
-        refuse_wrong(column, field.name)
-    except UsageError as error:
-        facts = {name: fact for name, fact in error.facts.items() if name != "row"}
-        raise UsageError(error.what, file=file, line=line + error.facts["row"], **facts) from error
-
-
 def _read_as(kind: pa.DataType) -> pa.DataType:
     return pa.string() if _is_binary(kind) else kind
 
@@ -230,10 +234,8 @@ def _with_binaries(found: pa.Schema, binaries: Sequence[pa.Field]) -> pa.Schema:
     return pa.schema([held.get(one.name, one) for one in found])
 
 
-def base64_decoded(
-    column: pa.Array, field: pa.Field, file: str, line: int | None = None
-) -> pa.Array:
-    """Texts as the binaries that they stand for. `line`: that of the first. Raises UsageError."""
+def base64_decoded(column: pa.Array, field: pa.Field) -> pa.Array:
+    """Texts as the binaries that they stand for. Raises UsageError, naming the row."""
     width = field.type.byte_width if pa.types.is_fixed_size_binary(field.type) else None
     values: list[bytes | None] = []
     try:
@@ -244,28 +246,22 @@ def base64_decoded(
             values.append(value)
         return pa.array(values, field.type)
     except (ValueError, pa.ArrowException) as error:
-        where = {} if line is None else {"line": line + len(values)}
-        raise UsageError(
-            "not base64 of the column's length",
-            file=file,
-            **where,
-            column=field.name,
-            found=str(error),
-        ) from error
+        what = "not base64 of the column's length"
+        raise UsageError(what, row=len(values), column=field.name, found=str(error)) from error
 
 
 _ROW = re.compile(r"Row #(\d+): *(.*)", re.S)
 _COLUMN = re.compile(r"In CSV column #(\d+)")
 
 
-def _wrong(error: BaseException, file: str, names: Sequence[str]) -> UsageError:
+def _wrong(error: BaseException, source: Source, names: Sequence[str]) -> UsageError:
     """Arrow's sentence, with the row and the column where it names them."""
     told = " ".join(str(error).split())
-    facts: dict[str, Any] = {"file": file}
+    facts: dict[str, Any] = {"file": source.name}
     is_open, told = _END in told, told[:300]
     row, column = _ROW.search(told), _COLUMN.search(told)
     if row is not None:
-        facts["line"] = int(row[1])  # the first line of the file, which names the columns, is 1
+        facts |= source.of_row(int(row[1]))
     if column is not None and int(column[1]) < len(names):
         facts["column"] = names[int(column[1])]
     if isinstance(error, pa.ArrowNotImplementedError):

@@ -188,7 +188,7 @@ class _Reader:
 
     def _converted(self, column: pa.Array, field: pa.Field) -> pa.Array:
         if pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type):
-            return base64_decoded(column, field, self.file)
+            return base64_decoded(column, field)
         if pa.types.is_time(field.type):
             return self._times(column, field)
         return column.cast(_mapped(field.type, _in_micros)).cast(field.type)

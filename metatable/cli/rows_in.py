@@ -18,12 +18,14 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metatable.cli import csv_rows, json_rows
+from metatable.cli.descriptors import descriptor_of
 from metatable.cli.json_rows import Absent
 from metatable.cli.progress import Progress
 from metatable.cli.row_arguments import FORMS_IN
@@ -175,13 +177,13 @@ def _opened(path: str, given: Given, files: ExitStack) -> _OpenFile:
     raw = files.enter_context(_bytes_of(path))
     if form == "parquet":
         return _parquet(_seekable(raw, files), path)
-    stream: Any = pa.PythonFile(raw, "r")
-    if packed is not None:
-        stream = pa.CompressedInputStream(stream, packed)
+    stream = _unpacked(raw, packed)
     if form == "csv":
         delimiter = given.delimiter or ("\t" if _suffix(path)[0] == ".tsv" else ",")
         known = pa.schema([*META_FIELDS, *(given.schema or ())])
-        schema, read = csv_rows.read(stream, known, path, delimiter, given.nulls)
+        is_file = os.path.isfile(path) and descriptor_of(path) is None
+        again = partial(_again, path, packed) if is_file else None
+        schema, read = csv_rows.read(stream, known, path, delimiter, given.nulls, again)
         files.callback(read.close)
         rows: Iterator[pa.RecordBatch] = read
     else:
@@ -194,6 +196,16 @@ def _opened(path: str, given: Given, files: ExitStack) -> _OpenFile:
         return 0
 
     return _OpenFile(schema, rows, tell)
+
+
+def _unpacked(raw: IO[bytes], packed: str | None) -> Any:
+    stream = pa.PythonFile(raw, "r")
+    return stream if packed is None else pa.CompressedInputStream(stream, packed)
+
+
+def _again(path: str, packed: str | None) -> Any:
+    """The file's bytes once more; closed, they close the file."""
+    return _unpacked(open(path, "rb", buffering=0), packed)
 
 
 def _parquet(source: IO[bytes], path: str) -> _OpenFile:

@@ -227,6 +227,38 @@ def test_a_bad_line_far_behind_is_named_by_its_number(
     assert len(held(rides)) == 49
 
 
+@pytest.mark.parametrize("pack", [None, gzip.compress])
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("id,city,n,raw,price\n" + 'k,"a\nb ""\n""",1,,\n' * 40 + "x,,y,,\n", 122),
+        ("\n\nid,n\n\n\r\na,1\n\n\nb,x\n", 9),
+        ('\ufeff"id",city,n\ra,"x\r\ny\rz",1\r\r\nb,,x\n', 6),
+        ("id,city,n\n" + "a," + "x" * 200_000 + ",1\n\nb\n", 4),
+        ('id,city,n\na,5" pipe,1\n\nb,"x\ny",2,3\n', 4),
+        ('id,city,raw\na,"x\n\ny",QUI=\nb,"x\ny",!\n', 5),
+        ('id,city,price\na,"x\n\ny",1\n\nb,,123456789\n', 6),
+        ('id,city,n\na,"x\n\ny",1\nb,"c,1\n', 5),
+    ],
+)
+def test_lines_of_csv_are_counted_where_rows_are_several_or_none(
+    run: Words, rides: str, tmp_path: Path, text: str, line: int, pack: Any
+) -> None:
+    body = text.encode()
+    path = write(tmp_path / ("a.csv.gz" if pack else "a.csv"), pack(body) if pack else body)
+    run("upsert", rides, path, code=2)
+    assert f"file='{path}' line={line} " in run.told.err
+
+
+def test_of_a_pipe_the_row_is_told_whose_line_nobody_counts(
+    run: Words, rides: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = b'id,city,n\na,"x\ny",1\nb,,x\n'
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(body)))
+    run("upsert", rides, "-", "--from", "csv", code=2)
+    assert "file='-' row=2 column='n'" in run.told.err
+
+
 @pytest.mark.parametrize("body", ["", "id,n\na,x\n", "id,n\na,1,2\n", MANY, MANY + "a,x\n"])
 @pytest.mark.parametrize("batches", [0, 1, 99])
 def test_arrow_has_let_go_of_csv_when_its_reading_ends(
