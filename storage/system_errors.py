@@ -35,6 +35,8 @@ def ours(error: OSError, path: str, root: str) -> MetatableError:
         return StoreError("the disk takes no more: make room and try again", **facts)
     if error.errno in _BUSY:
         return StoreError("too many files are open: raise the limit or try again", **facts)
+    if error.errno == errno.ENOMEM:
+        return StoreError("there is not enough memory: try again", **facts)
     return StoreError("the disk did not do it: try again", **facts)
 
 

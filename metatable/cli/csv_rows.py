@@ -136,6 +136,8 @@ def read(
         made = _with_binaries(next(read), binaries)
     except UnicodeDecodeError as error:  # of a name
         raise UsageError("rows that cannot be read", file=file, line=1, found=str(error)) from error
+    except MemoryError:  # of Arrow, too
+        raise
     except (pa.ArrowException, OSError, EOFError) as error:
         raise _wrong(error, source, names) from error
     if len(set(made.names)) != len(made.names):
@@ -182,6 +184,8 @@ def _batches(
                 raise pa.ArrowInvalid(f"Row #{row}: {_END}")
             yield _in_types(batch, schema, source, row)
             row += batch.num_rows
+    except MemoryError:  # of Arrow, too
+        raise
     except (pa.ArrowException, OSError, EOFError) as error:
         raise _wrong(error, source, schema.names) from error
     finally:
@@ -245,6 +249,8 @@ def base64_decoded(column: pa.Array, field: pa.Field) -> pa.Array:
                 raise ValueError(f"{len(value)} bytes where {width} are expected")
             values.append(value)
         return pa.array(values, field.type)
+    except MemoryError:  # of Arrow, too
+        raise
     except (ValueError, pa.ArrowException) as error:
         what = "not base64 of the column's length"
         raise UsageError(what, row=len(values), column=field.name, found=str(error)) from error

@@ -108,6 +108,8 @@ class _Reader:
             if rows not in (None, batch.num_rows):
                 raise UsageError("several objects in a line", expected="an object a line")
             return _replaced(batch, told)
+        except MemoryError:  # of Arrow, too
+            raise
         except (pa.ArrowException, UsageError) as error:
             if isinstance(error, UsageError) and "line" in error.facts:
                 raise
@@ -138,6 +140,8 @@ class _Reader:
         read_as = None if known is None else pa.schema([_read_as(one) for one in known])
         try:
             return _read(block, read_as, "infer").schema
+        except MemoryError:  # of Arrow, too
+            raise
         except pa.ArrowException as error:
             self._find(block)
             raise self._wrong(_line(error), 0) from error
@@ -242,6 +246,8 @@ class _Reader:
                 for field in known:
                     for chunk in found[field.name].chunks:
                         self._cast(chunk, field)
+            except MemoryError:  # of Arrow, too
+                raise
             except (pa.ArrowException, UsageError) as error:
                 raise self._wrong(_line(error), offset) from error
 

@@ -1,10 +1,10 @@
 """`metatable VERB …`, and `python -m metatable VERB …`: the same program.
 
 Exit codes: 0 fine, 1 findings, 2 usage, 3 the table or a file is damaged, missing, not for us
-to touch, or kept from us, 4 another writer was first, or the store did not answer (try again),
-5 what nobody expected: a fault of metatable, 130 interrupted. Errors go to standard error, one
-line each, with `--json` an object; standard output holds the answer and nothing else.
-METATABLE_DEBUG=1 shows the traceback of what nobody expected.
+to touch, or kept from us, 4 another writer was first, the store did not answer, or there was not
+enough memory (try again), 5 what nobody expected: a fault of metatable, 130 interrupted. Errors go
+to standard error, one line each, with `--json` an object; standard output holds the answer and
+nothing else. METATABLE_DEBUG=1 shows the traceback of what nobody expected.
 
 How a verb is added: `verb.py`.
 """
@@ -12,6 +12,7 @@ How a verb is added: `verb.py`.
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -66,8 +67,8 @@ exit codes:
   {USAGE}    usage: the call, its options or its rows (UsageError)
   {DAMAGED}    a table or file is damaged, missing, kept from us, or not ours to touch
        (CorruptError, NotFoundError, AccessError, UpgradeError)
-  {RETRY}    try again: another writer was first, or the store did not answer
-       (ConflictError, StaleError, StoreError)
+  {RETRY}    try again: another writer was first, the store did not answer, there was
+       not enough memory (ConflictError, StaleError, StoreError, MemoryError)
   {UNEXPECTED}    what nobody expected: a fault of metatable, please report it
   {INTERRUPTED}  interrupted
 
@@ -107,10 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit:
         raise
     except BaseException as error:  # a panic of a library in Rust is no Exception
-        if isinstance(error, OSError) and error.errno in FULL:  # stores tell of theirs
-            told = UsageError("cannot write", file="standard output", found=error.strerror)
-            return _refused(as_json, told)
-        return _failed(as_json, UNEXPECTED, type(error).__name__, _report(error))
+        return _foreign(as_json, error)
 
 
 class _WrongCall(Exception):  # noqa: N818  (nobody but `main` sees it)
@@ -166,6 +164,20 @@ def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.N
 def _refused(as_json: bool, error: MetatableError) -> int:
     facts = {"what": error.what, "facts": error.facts}
     return _failed(as_json, _code_of(error), type(error).__name__, str(error), facts)
+
+
+def _foreign(as_json: bool, error: BaseException) -> int:
+    """Tell what is no error of our family."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number in FULL:  # stores tell of theirs
+        said = os.strerror(number)
+        return _refused(as_json, UsageError("cannot write", file="standard output", found=said))
+    if isinstance(error, MemoryError) or number == errno.ENOMEM:
+        asked = str(error)  # by numpy and Arrow; Python does not tell
+        told = MetatableError("not enough memory", **({"found": asked} if asked else {}))
+        facts = {"what": told.what, "facts": told.facts}
+        return _failed(as_json, RETRY, MemoryError.__name__, str(told), facts)
+    return _failed(as_json, UNEXPECTED, type(error).__name__, _report(error))
 
 
 def _failed(

@@ -211,6 +211,8 @@ def _again(path: str, packed: str | None) -> Any:
 def _parquet(source: IO[bytes], path: str) -> _OpenFile:
     try:
         file = pq.ParquetFile(source)
+    except MemoryError:  # of Arrow, too
+        raise
     except (pa.ArrowException, OSError) as error:
         raise UsageError("not a Parquet file", file=path, found=_line(error)) from error
     done = 0
@@ -221,6 +223,8 @@ def _parquet(source: IO[bytes], path: str) -> _OpenFile:
             for batch in file.iter_batches(_rows_at_once(file.metadata)):
                 done += batch.num_rows
                 yield batch
+        except MemoryError:  # of Arrow, too
+            raise
         except (pa.ArrowException, OSError) as error:
             raise UsageError("a damaged Parquet file", file=path, found=_line(error)) from error
 
@@ -321,6 +325,8 @@ def _conformed(
             if field.name not in known and _become_floats(field.type, wanted.type):
                 batch = batch.set_column(place, wanted, batch.column(place).cast(wanted.type))
         return align(batch, schema)
+    except MemoryError:  # of Arrow, too
+        raise
     except pa.ArrowException as error:
         raise UsageError("files of different types", file=path, found=_line(error)) from error
     except UsageError as error:

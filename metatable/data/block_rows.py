@@ -82,6 +82,8 @@ def block_rows(block: LogBlock, schema: pa.Schema, columns: TableSchema | None) 
             return asked.of_table(_parquet_rows(file, asked.names, block))
         [rows] = _avro_rows([block], schema, columns)
         return rows
+    except MemoryError:  # of Arrow, too
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise unreadable(block, error) from error
 

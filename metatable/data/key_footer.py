@@ -188,6 +188,8 @@ def read_key_footer(store: Store, file: DataFile) -> tuple[KeyFooter, HudiFilter
         hudi = _hudi_filter(words)
         minimum, maximum = _bounds(words, chunks, file.path)
         places = _places(chunks)
+    except MemoryError:  # of Arrow, too
+        raise
     except (pa.ArrowException, OSError, ValueError, IndexError) as error:
         raise damaged(file.path, error) from error
     return KeyFooter(minimum, maximum, hudi is not None, places), hudi

@@ -191,6 +191,8 @@ def _deletes(block: LogBlock, found: pa.Table, ordering: pa.DataType | None) -> 
         return Deletes(keys, None, unordered)
     try:
         return Deletes(keys, _unwrapped(values, unordered, ordering), unordered)
+    except MemoryError:  # of Arrow, too
+        raise
     except pa.ArrowException as error:
         raise unreadable(block, error) from error
 

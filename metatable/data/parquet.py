@@ -34,6 +34,8 @@ def open_parquet(
     file = store.open(data_file.path, data_file.size_bytes or None)
     try:
         yield _opened(file, data_file, list(dictionaries))
+    except MemoryError:  # of Arrow, too
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no text
         if isinstance(error, OSError) and not _is_arrows_own(error):
             raise

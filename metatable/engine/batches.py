@@ -54,6 +54,8 @@ def adopted(data: Any) -> pa.Table | pa.RecordBatchReader:
     """
     try:
         found = _as_arrow(data)
+    except MemoryError:  # of Arrow, too
+        raise
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         what = "rows cannot be taken over as Arrow"
         raise UsageError(what, found=type(data).__name__, reason=str(error)) from error

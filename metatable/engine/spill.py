@@ -201,7 +201,7 @@ class Hand:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Everything that was added, in order, in few batches."""
         if self._path is not None:
-            with pa.memory_map(self._path) as file:
+            with _mapped(self._path) as file:
                 while file.tell() < file.size():
                     yield from pa.ipc.open_stream(file)
         yield from joined(self.pieces)
@@ -228,3 +228,12 @@ class Hand:
             with in_temporary_folder():
                 self._writer.close()
             self._writer = None
+
+
+def _mapped(path: str) -> pa.MemoryMappedFile:
+    try:
+        return pa.memory_map(path)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise MemoryError(str(error)) from error  # of a mapping Arrow tells no number

@@ -154,6 +154,8 @@ def _path(options: Options, schema: pa.Schema, named: Any, expected: str) -> str
     columns = pa.schema([schema.field(name) for name in options.partition_by])
     try:
         row = pa.Table.from_pylist([dict(named)], columns)
+    except MemoryError:  # of Arrow, too
+        raise
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         kinds = {field.name: str(field.type) for field in columns}
         raise UsageError("not a partition's values", found=dict(named), expected=kinds) from error

@@ -290,6 +290,8 @@ class ColumnPages:
         raw = small_file(leaves, told, chunks, self.bodies.of(self.own))
         try:
             read = pq.ParquetFile(pa.BufferReader(raw)).read(use_threads=False)[0]
+        except MemoryError:  # of Arrow, too
+            raise
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._undecoded(str(error)) from error
         if len(read) != counts.sum() or read.type != shape.schema.field(self.column).type:

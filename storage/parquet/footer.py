@@ -60,6 +60,8 @@ def understood(raw: bytes, path: str) -> pq.FileMetaData:
     """What pyarrow makes of a footer, which ends with the file. Raises CorruptError."""
     try:
         return pq.read_metadata(pa.BufferReader(MAGIC + raw))  # as if it were a file of its own
+    except MemoryError:  # of Arrow, too
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise damaged(path, error) from error
 

@@ -311,6 +311,8 @@ def _bounds(chunk: Chunk, raw: bytes, count: int) -> tuple[pa.Array, pa.Array]:
         index, _ = decode_struct(raw, file.path)
         nulls, *bounds = (index[field] for field in (Bounds.IS_NULL, Bounds.LEAST, Bounds.GREATEST))
         least, greatest = (pa.array(one, pa.binary(), mask=np.array(nulls, bool)) for one in bounds)
+    except MemoryError:  # of Arrow, too
+        raise
     except (CorruptError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
         raise file.wrong("column index is damaged", group, leaf, found=str(error)) from error
     if len(least) != count or len(greatest) != count:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import subprocess
@@ -283,7 +284,7 @@ class Panic(BaseException):
     """As a library in Rust ends: no Exception."""
 
 
-@pytest.mark.parametrize("error", [ValueError, OSError, RecursionError, MemoryError, Panic])
+@pytest.mark.parametrize("error", [ValueError, OSError, RecursionError, Panic])
 @pytest.mark.parametrize("debug", ["", "1"])
 def test_what_nobody_expected_ends_with_5_and_a_line(
     capsys: pytest.CaptureFixture[str],
@@ -306,6 +307,32 @@ def test_what_nobody_expected_ends_with_5_and_a_line(
     assert "open an issue" in last
     assert "METATABLE_DEBUG=1" in last
     assert any("Traceback" in line for line in before) == bool(debug)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MemoryError(), ""),
+        (pa.ArrowMemoryError("malloc of size 64 failed"), ": found='malloc of size 64 failed'"),
+        (OSError(errno.ENOMEM, "no map"), ": found='[Errno 12] no map'"),
+    ],
+)
+def test_too_little_memory_is_no_fault_of_ours(
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    told: str,
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("metatable.storage.hfile.inspect.meta", fails)
+    message = f"not enough memory{told}"
+    assert run(capsys, "hfile", "meta", file) == (4, "", f"metatable: {message}\n")
+    code, _, err = run(capsys, "hfile", "meta", file, "--json")
+    named = json.loads(err)
+    assert (code, named["error"], named["message"]) == (4, "MemoryError", message)
 
 
 def test_interrupt_ends_in_a_line_and_130(

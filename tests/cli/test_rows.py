@@ -259,6 +259,23 @@ def test_of_a_pipe_the_row_is_told_whose_line_nobody_counts(
     assert "file='-' row=2 column='n'" in run.told.err
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_rows_for_which_there_is_no_memory_are_not_told_as_wrong(
+    run: Words, rides: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    path = str(tmp_path / f"a.{form}")
+    run("insert", rides, write(tmp_path / "b.csv", COLUMNS))
+    run("scan", rides, "--columns", "id,n", "--output", path)
+
+    def fails(*_: object, **__: object) -> None:
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    places = {"csv": "pyarrow.csv.open_csv", "jsonl": "pyarrow.json.read_json"}
+    monkeypatch.setattr(places.get(form, "pyarrow.parquet.ParquetFile"), fails)
+    run("upsert", rides, path, code=4)
+    assert run.told.err == "metatable: not enough memory: found='malloc of size 64 failed'\n"
+
+
 @pytest.mark.parametrize("body", ["", "id,n\na,x\n", "id,n\na,1,2\n", MANY, MANY + "a,x\n"])
 @pytest.mark.parametrize("batches", [0, 1, 99])
 def test_arrow_has_let_go_of_csv_when_its_reading_ends(

@@ -213,3 +213,18 @@ def test_a_temporary_folder_that_is_not_there_is_told_as_such(
         spill.add(spill.hand(), batch(1))
     with pytest.raises(StoreError, match=r"temporary folder .*path='.*/gone'"):
         LocalEngine().scratch(Store("memory://scratch"))
+
+
+def test_a_mapping_for_which_there_is_no_memory_is_told_as_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(_: str) -> None:
+        raise OSError("Memory mapping file failed: Cannot allocate memory")
+
+    spill = Spill(Memory(0))
+    hand = spill.hand()
+    spill.add(hand, batch(1))
+    spill.finish()
+    monkeypatch.setattr("pyarrow.memory_map", fails)
+    with pytest.raises(MemoryError, match="mapping file failed"):
+        list(hand.batches())

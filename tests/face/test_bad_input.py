@@ -806,3 +806,21 @@ def content_end(path: Path, raw: bytes) -> int:
 def copied(table: metatable.Table) -> str:
     """The same table elsewhere: nothing of it is in this process's caches."""
     return str(Path(table.uri).rename(Path(table.uri).with_name("copy")))
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_bytes_for_which_there_is_no_memory_are_not_told_as_damaged(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch, table_type: str
+) -> None:
+    given, options = pa.table({"id": ["a", "b"], "n": [1, 2]}), {"log_format": "parquet"}
+    table = metatable.create(table_uri, given.schema, key="id", table_type=table_type,
+                             options=options, storage_options=FAST)  # fmt: skip
+    table.upsert(given)
+    table.upsert(given)
+
+    def fails(*_: object, **__: object) -> None:
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile", fails)
+    with pytest.raises(MemoryError, match="malloc"):
+        table.verify()

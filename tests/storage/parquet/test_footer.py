@@ -80,6 +80,18 @@ def test_a_file_that_is_shorter_than_it_should_be_is_damage(tmp_path: Path) -> N
         read_footer(store, "g.parquet", size)
 
 
+def test_a_footer_for_which_there_is_no_memory_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    given = stored(tmp_path, parquet_bytes())
+    monkeypatch.setattr("pyarrow.parquet.read_metadata", fails)
+    with pytest.raises(MemoryError, match="malloc"):
+        read_footer(*given)
+
+
 # filters
 
 
