@@ -3,7 +3,8 @@
 Columns of the table are read in its types: dates, times and timestamps are texts in ISO's form
 (with a zone only where the column has one; without it UTC is meant there), decimals numbers or
 texts, floats numbers or one of `WORDS`, binaries base64. What an absent field is, the verb says
-(`Absent`). Maps, and dates, times, binaries and `WORDS` within lists and structs, need Parquet.
+(`Absent`). Maps, and dates, times, binaries and `WORDS` within lists and structs, need Parquet: a
+column of these may be left out, or be null.
 """
 
 from __future__ import annotations
@@ -127,13 +128,11 @@ class _Reader:
             return self._guessed(block, None)
         known = {one.name: one for one in asked}
         given = pa.schema([known[name] for name in names if name in known])
-        _refuse_types(given, self.file)
         others = self._guessed(block, given) if set(names) - set(known) else given
         made = {one.name: one for one in others}
         fields = [known.get(name) or made[name] for name in names]
         if self.asked.absent in (Absent.NULL, Absent.NO_MATTER):
-            others = pa.schema([one for one in asked if not _holds_map(one.type)])
-            fields += [one for one in others if one.name not in {*names, *self.asked.required}]
+            fields += [one for one in asked if one.name not in {*names, *self.asked.required}]
         return pa.schema(fields)
 
     def _guessed(self, block: bytes, known: pa.Schema | None) -> pa.Schema:
@@ -191,6 +190,8 @@ class _Reader:
         return column
 
     def _converted(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        if _holds_map(field.type):
+            return pa.nulls(len(column), field.type)
         if pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type):
             return base64_decoded(column, field)
         if pa.types.is_time(field.type):
@@ -233,7 +234,8 @@ class _Reader:
         for offset, line in enumerate(block.split(b"\n")):
             if not line.strip():
                 continue
-            strange = set(self._object(line, offset)) - set(known.names if known else ())
+            given = self._object(line, offset)
+            strange = set(given) - set(known.names if known else ())
             if self.schema is not None and strange:
                 named, others = f"field {sorted(strange)[0]!r}", ""
                 if self.asked.absent in (Absent.NULL, Absent.NO_MATTER):
@@ -241,6 +243,9 @@ class _Reader:
                 raise self._wrong(named, offset, f"the fields of the first line{others}")
             if known is None:
                 continue
+            for field in known:
+                if given.get(field.name) is not None and _holds_map(field.type):
+                    raise self._not_json(field, offset)
             try:
                 found = _read(line, pa.schema([_read_as(one) for one in known]), "ignore")
                 for field in known:
@@ -251,6 +256,16 @@ class _Reader:
             except (pa.ArrowException, UsageError) as error:
                 raise self._wrong(_line(error), offset) from error
 
+    def _not_json(self, field: pa.Field, offset: int) -> UsageError:
+        return UsageError(
+            "JSON lines cannot hold this column",
+            file=self.file,
+            line=self.line + offset,
+            column=field.name,
+            expected="Parquet",
+            found=str(field.type),
+        )
+
     def _wrong(self, found: str, offset: int, expected: str | None = None) -> UsageError:
         facts: dict[str, Any] = {"file": self.file, "line": self.line + offset}
         if expected is not None:
@@ -260,8 +275,6 @@ class _Reader:
 
 def read(stream: IO[bytes], asked: Asked, file: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Columns and batches. Raises UsageError, also while it is read, naming file and line."""
-    if asked.absent is Absent.NULL:
-        _refuse_types(asked.schema, file)
     reader = _Reader(stream, file, asked)
     batches = reader.batches()
     first = next(batches, None)
@@ -306,8 +319,9 @@ def _time(text: str) -> time:
 def _read_as(field: pa.Field) -> pa.Field:
     """Arrow's reader of JSON takes dates and times for numbers, and binaries for texts; it drops
     the zone of a moment where the column has none, and reads no more digits than the column has:
-    in lists and structs, too."""
-    return pa.field(field.name, _mapped(field.type, _read_kind))
+    in lists and structs, too. What JSON lines cannot hold it takes as nulls alone."""
+    kind = pa.null() if _holds_map(field.type) else _mapped(field.type, _read_kind)
+    return pa.field(field.name, kind)
 
 
 def _read_kind(kind: pa.DataType) -> pa.DataType:
@@ -333,18 +347,6 @@ def _is_text(kind: pa.DataType) -> bool:
     """Whether it must be read as a text first, wherever it is."""
     t = pa.types
     return any(one(kind) for one in (t.is_date, t.is_time, t.is_binary, t.is_fixed_size_binary))
-
-
-def _refuse_types(schema: pa.Schema | None, file: str) -> None:
-    for field in schema or ():
-        if _holds_map(field.type):
-            raise UsageError(
-                "JSON lines cannot hold this column",
-                file=file,
-                column=field.name,
-                expected="Parquet",
-                found=str(field.type),
-            )
 
 
 def _holds_map(kind: pa.DataType) -> bool:

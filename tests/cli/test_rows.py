@@ -661,12 +661,11 @@ def test_columns_that_text_cannot_hold_ask_for_parquet(
     assert run.objects("scan", table_uri) == [
         {"id": "a", "tags": ["x"], "m": {"k": 1}, "s": {"x": 5}}
     ]
+    run("upsert", table_uri, write(tmp_path / "b.csv", "id,tags\na,b\n"), code=2)
+    assert "Parquet" in run.told.err
     lines = write(tmp_path / "b.jsonl", '{"id": "a"}\n')
-    for path in (write(tmp_path / "b.csv", "id,tags\na,b\n"), lines):
-        run("upsert", table_uri, path, code=2)
-        assert "Parquet" in run.told.err
     named = write(tmp_path / "c.jsonl", '{"id": "a", "m": {"k": 2}}\n')
-    for verb in ("merge", "delete"):
+    for verb in ("upsert", "merge", "delete"):
         run(verb, table_uri, named, code=2)
         assert "JSON lines cannot hold this column" in run.told.err
     tags = write(tmp_path / "d.jsonl", '{"id": "a", "tags": ["y"]}\n')
@@ -676,6 +675,29 @@ def test_columns_that_text_cannot_hold_ask_for_parquet(
     ]
     run("delete", table_uri, lines)
     assert run("scan", table_uri, "--json") == ""
+
+
+def test_json_lines_leave_a_map_out_or_have_it_null(
+    run: Words, table_uri: str, tmp_path: Path
+) -> None:
+    schema = "id: string, m: map<string, int64>, s: struct<d: date>, n: double"
+    run("create", table_uri, "--schema", schema, "--key", "id")
+    left_out = '{"id": "a", "n": 1}\n{"id": "b", "m": null, "n": "NaN"}\n'
+    run("insert", table_uri, write(tmp_path / "a.jsonl", left_out))
+    named = '{"id": "c", "s": null, "m": null}\n\n{"id": "d"}\n'
+    run("upsert", table_uri, write(tmp_path / "b.jsonl", named))
+    assert [(row["id"], row["m"], row["s"]) for row in held(table_uri)] == [
+        *((key, None, None) for key in "abcd")
+    ]
+    for verb, value in (("upsert", '"m": {}'), ("insert", '"s": {"d": null}'), ("tag", '"m": []')):
+        path = write(tmp_path / "c.jsonl", f'{named}{{"id": "e", {value}}}\n')
+        run(verb, table_uri, path, code=2)
+        told = f"JSON lines cannot hold this column: file='{path}' line=4 column='{value[1]}'"
+        assert told in run.told.err
+    maps = {"id": ["a"], "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))}
+    metatable.open(table_uri).merge(pa.table(maps))
+    run("merge", table_uri, write(tmp_path / "d.jsonl", '{"id": "a", "m": null}\n'))
+    assert held(table_uri)[0] == {"id": "a", "m": None, "s": None, "n": 1.0}
 
 
 def test_tag_gives_the_fields_that_it_was_given(run: Words, rides: str, tmp_path: Path) -> None:
