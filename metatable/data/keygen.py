@@ -13,6 +13,7 @@ on Spark takes what is before it for the column's name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -34,10 +35,12 @@ DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _NAMED = 5
 """So many rows or values an error names."""
 
-_UNSAFE = r'[\x00-\x1f\x7f"#%*/:?\\{}\[\]^]'
+_UNSAFE = '"#%*/:?\\{}[]^'
 """What Hudi escapes where it is told to (ours is not), but for ', which does no harm, and =, which
 does none in Hive style: Hadoop takes ":" for a scheme and "*?{[" for a pattern, Spark unescapes
-"%", object stores escape some."""
+"%", object stores escape some. Control characters, too."""
+
+_UNSAFE_PATTERN = rf"[\x00-\x1f\x7f{re.escape(_UNSAFE)}]"
 
 _LONGEST = 255
 """Bytes of a folder's name that every file system takes."""
@@ -149,7 +152,7 @@ def _folders_of(name: str, words: pa.Array, hive_style: bool, top: bool) -> pa.A
     """What folders these texts name. Raises UsageError."""
     _refuse_unsafe(name, words, () if hive_style or not top else _RESERVED)
     if not hive_style:
-        _refuse(name, words, pc.match_substring(words, "="))
+        _refuse(name, words, pc.match_substring(words, "="), "no = without hive_style")
     words = pc.if_else(pc.equal(words, ""), None, words).fill_null(DEFAULT_PARTITION)
     if hive_style:
         words = pc.binary_join_element_wise(f"{name}=", words, "")
@@ -211,17 +214,15 @@ def _refuse_ambiguous(name: str, part: pa.Array, following: str) -> None:
 
 
 def _refuse_unsafe(name: str, words: pa.Array, reserved: Sequence[str]) -> None:
-    unsafe = pc.or_(
-        pc.match_substring_regex(words, _UNSAFE),
-        pc.is_in(words, pa.array([".", "..", DEFAULT_PARTITION, *reserved])),
-    )
-    _refuse(name, words, unsafe)
+    signs = f"no control characters, and none of {' '.join(_UNSAFE)}"
+    _refuse(name, words, pc.match_substring_regex(words, _UNSAFE_PATTERN), signs)
+    names = [".", "..", DEFAULT_PARTITION, *reserved]
+    _refuse(name, words, pc.is_in(words, pa.array(names)), f"none of {', '.join(names)}")
 
 
-def _refuse(name: str, words: pa.Array, unsafe: pa.Array) -> None:
+def _refuse(name: str, words: pa.Array, unsafe: pa.Array, expected: str) -> None:
     found = words.filter(unsafe)
     if len(found):
-        expected = "a value that can stand in a path"
         raise UsageError("not a partition value", column=name, expected=expected, found=_few(found))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from datetime import date, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,18 @@ def test_few_paths_are_those_of_many_rows_and_so_are_errors(
 def test_values_that_would_break_a_path_are_refused(value: str) -> None:
     with pytest.raises(UsageError, match="not a partition value: column='p'"):
         generator("a", "p").partition_paths(batch(p=["fine", value]))
+
+
+def test_a_value_that_is_refused_is_told_what_values_may_not_have() -> None:
+    told = "no control characters, and none of " + '" # % * / : ? \\ { } [ ] ^'
+    for sign in [*told.partition("none of ")[2].split(), "\t"]:
+        with pytest.raises(UsageError) as refused:
+            generator("a", "p").partition_paths(batch(p=[f"a{sign}b"]))
+        assert refused.value.facts["expected"] == told
+    readme = Path(__file__).resolve().parents[2].joinpath("README.md").read_text("utf-8")
+    assert told.partition("none of ")[2] in readme
+    with pytest.raises(UsageError, match=r"expected='none of \., \.\., __HIVE_DEFAULT_PARTITION__'"):
+        generator("a", "p").partition_paths(batch(p=[".."]))
 
 
 @pytest.mark.parametrize("value", ["it's", "a b", "a=b", "São Paulo", "a..b", "a&b", "_x", ".x"])
