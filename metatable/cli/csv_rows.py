@@ -11,6 +11,7 @@ import base64
 import csv
 import io
 import re
+import sys
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from metatable.cli.csv_lines import Source
+from metatable.cli.csv_quotes import Quotes
 from metatable.data.align import refuse_wrong
 from metatable.storage.errors import UsageError
 
@@ -44,14 +46,17 @@ class _Lent:
     whole process with it, by a signal. So this object tells, by going, that Arrow has let go.
     """
 
-    __slots__ = ("__weakref__", "_end", "_stream")
+    __slots__ = ("__weakref__", "_end", "_quotes", "_stream")
     closed = False
 
-    def __init__(self, stream: io.BufferedReader, end: _End) -> None:
-        self._stream, self._end = stream, end
+    def __init__(self, stream: io.BufferedReader, end: _End, quotes: Quotes) -> None:
+        self._stream, self._end, self._quotes = stream, end, quotes
 
     def read(self, size: int) -> bytes:
         body = self._stream.read(size)
+        self._quotes.see(body)
+        if body and len(body) < size:
+            self._quotes.see(b"")
         return self._end.after(body) if len(body) < size else self._end.before(body)
 
     def close(self) -> None:
@@ -126,12 +131,12 @@ def read(
         ),
     }
     names: list[str] = []
-    source = Source(file, delimiter, again)
+    source, quotes = Source(file, delimiter, again), Quotes(delimiter)
     try:
         buffered = io.BufferedReader(stream, HEAD_BYTES)
         names = _names(buffered.peek(HEAD_BYTES), delimiter)
         end = _End(delimiter)
-        read = _read(_Lent(buffered, end), options)
+        read = _read(_Lent(buffered, end, quotes), options)
         binaries = [one for one in schema or () if _is_binary(one.type)]
         made = _with_binaries(next(read), binaries)
     except UnicodeDecodeError as error:  # of a name
@@ -139,11 +144,11 @@ def read(
     except MemoryError:  # of Arrow, too
         raise
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise _wrong(error, source, names) from error
+        raise _wrong(error, source, names, quotes) from error
     if len(set(made.names)) != len(made.names):
         read.close()
         raise UsageError("a column is there twice", file=file, found=made.names)
-    return made, _batches(read, end, made, source)
+    return made, _batches(read, end, made, source, quotes)
 
 
 def _read(lent: Any, options: dict[str, Any]) -> Generator[Any, None, None]:
@@ -175,19 +180,22 @@ def _parsing(delimiter: str) -> pa.csv.ParseOptions:
 
 
 def _batches(
-    read: Generator[Any, None, None], end: _End, schema: pa.Schema, source: Source
+    read: Generator[Any, None, None], end: _End, schema: pa.Schema, source: Source, quotes: Quotes
 ) -> Generator[pa.RecordBatch, None, None]:
     row = 2  # the first one names the columns
     try:
         for batch in _cut(read, end):
             if batch is None:
                 raise pa.ArrowInvalid(f"Row #{row}: {_END}")
-            yield _in_types(batch, schema, source, row)
+            made = _in_types(batch, schema, source, row)
+            _refuse_text_behind(quotes, source)
+            yield made
             row += batch.num_rows
+        _refuse_text_behind(quotes, source)
     except MemoryError:  # of Arrow, too
         raise
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise _wrong(error, source, schema.names) from error
+        raise _wrong(error, source, schema.names, quotes) from error
     finally:
         read.close()
 
@@ -207,6 +215,14 @@ def _in_types(batch: pa.RecordBatch, schema: pa.Schema, source: Source, row: int
         where = source.of_row(row + error.facts["row"])
         raise UsageError(error.what, file=source.name, **where, **facts) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _refuse_text_behind(quotes: Quotes, source: Source) -> None:
+    """Raise UsageError where there is some behind a closing quote, as far as Arrow has read."""
+    line = quotes.wrong_line
+    if line is not None:
+        what, found = "rows that cannot be read", "text behind a quote that closes a cell"
+        raise UsageError(what, file=source.name, line=line, found=found)
 
 
 def _cut(
@@ -260,14 +276,19 @@ _ROW = re.compile(r"Row #(\d+): *(.*)", re.S)
 _COLUMN = re.compile(r"In CSV column #(\d+)")
 
 
-def _wrong(error: BaseException, source: Source, names: Sequence[str]) -> UsageError:
-    """Arrow's sentence, with the row and the column where it names them."""
+def _wrong(
+    error: BaseException, source: Source, names: Sequence[str], quotes: Quotes
+) -> UsageError:
+    """Arrow's sentence, with the line and the column where it names them; or, if it may come of
+    them, of quotes before."""
     told = " ".join(str(error).split())
     facts: dict[str, Any] = {"file": source.name}
     is_open, told = _END in told, told[:300]
     row, column = _ROW.search(told), _COLUMN.search(told)
     if row is not None:
         facts |= source.of_row(int(row[1]))
+    if quotes.wrong_line is not None and quotes.wrong_line <= facts.get("line", sys.maxsize):
+        _refuse_text_behind(quotes, source)
     if column is not None and int(column[1]) < len(names):
         facts["column"] = names[int(column[1])]
     if isinstance(error, pa.ArrowNotImplementedError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import bz2
+import csv
 import gzip
 import io
 import json
@@ -11,6 +12,7 @@ import math
 import os
 import sys
 import weakref
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,10 +26,13 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import metatable
 from metatable.cli import chunks, csv_rows, json_rows, rows_in, rows_out
 from metatable.cli.column_types import parse_columns
+from metatable.cli.csv_quotes import Quotes
 from metatable.cli.main import main
 from metatable.cli.rows_in import inferred_schema
 from metatable.storage.errors import UsageError
@@ -274,6 +279,63 @@ def test_rows_for_which_there_is_no_memory_are_not_told_as_wrong(
     monkeypatch.setattr(places.get(form, "pyarrow.parquet.ParquetFile"), fails)
     run("upsert", rides, path, code=4)
     assert run.told.err == "metatable: not enough memory: found='malloc of size 64 failed'\n"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1 << 20])
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('id,n\na,"x"y\n', 2),
+        ('id,n\na,""x\n', 2),
+        ('id,n\na,"x" \n', 2),
+        ('id,n\r\na,"x\r\n\r\ny""" z,1\r\n', 4),
+        ('id,n\ra,"x\ry"z\r', 3),
+        ('id,n\na,5" pipe\nb,"5"" pipe"\nc,6"6"\n"d"e,\n', 5),
+        ('id,n\nb,"y\nc,"z"\n', 3),
+        ('"id"x,n\n', 1),
+        ('id,n\na,"x""y","z\n"\n', None),
+        ('\ufeff"id","n"\n"a,""b"", c","{""k"":1,""l"":""""}"\n"",""\n"""",""""""\n', None),
+        ('id,n\na,5" pipe\nb,x"y"z",""\n', None),
+        ('id,n\na,"not closed\n""\n', None),
+        ('id,n\na,"x"', None),
+        ("", None),
+    ],
+)
+def test_text_behind_a_closing_quote_is_found(text: str, line: int | None, size: int) -> None:
+    body, quotes = text.encode(), Quotes(",")
+    for at in range(0, len(body), size):
+        quotes.see(body[at : at + size])
+    quotes.see(b"")
+    assert quotes.wrong_line == line
+
+
+@given(st.text('ab",\r\n', max_size=40), st.integers(1, 9))
+def test_text_behind_a_closing_quote_is_what_a_strict_reader_refuses(text: str, size: int) -> None:
+    quotes, is_wrong = Quotes(","), False
+    for at in range(0, len(text), size):
+        quotes.see(text[at : at + size].encode())
+    quotes.see(b"")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        deque(reader, 0)
+    except csv.Error as error:
+        is_wrong = "expected after" in str(error)
+    assert quotes.wrong_line == (reader.line_num if is_wrong else None)
+
+
+def test_text_behind_a_closing_quote_is_no_part_of_the_cell(
+    run: Words, rides: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "id,city\n" + 'k,"x"\n' * 30 + 'a,"x"y\n' + "k,z\n" * 30
+    for block in (csv_rows.BLOCK_BYTES, 40):
+        monkeypatch.setattr(csv_rows, "BLOCK_BYTES", block)
+        path = write(tmp_path / "a.csv", text)
+        run("insert", rides, path, code=2)
+        found = "found='text behind a quote that closes a cell'"
+        assert f"rows that cannot be read: file='{path}' line=32 {found}" in run.told.err
+    run("insert", rides, write(tmp_path / "b.csv", 'id,city,n\na,"b"",c",1\nb,"x"y,"z,1\n'), code=2)
+    assert found in run.told.err
+    assert metatable.open(rides).version == 1
 
 
 @pytest.mark.parametrize("body", ["", "id,n\na,x\n", "id,n\na,1,2\n", MANY, MANY + "a,x\n"])

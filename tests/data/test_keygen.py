@@ -199,7 +199,7 @@ def test_a_value_that_is_refused_is_told_what_values_may_not_have() -> None:
         assert refused.value.facts["expected"] == told
     readme = Path(__file__).resolve().parents[2].joinpath("README.md").read_text("utf-8")
     assert told.partition("none of ")[2] in readme
-    with pytest.raises(UsageError, match=r"expected='none of \., \.\., __HIVE_DEFAULT_PARTITION__'"):
+    with pytest.raises(UsageError, match=r"expected='none of \., \.\., __HIVE_DEFAULT"):
         generator("a", "p").partition_paths(batch(p=[".."]))
 
 
