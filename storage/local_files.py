@@ -421,6 +421,11 @@ def _make_folder(folder: str, settle: Callable[[str], None] | None) -> None:
         try:
             os.mkdir(one)
         except FileExistsError:
+            if os.path.islink(one) and not _exists(one):
+                what, expected = "a link leads nowhere", "a folder that is there"
+                raise UsageError(
+                    what, path=one, expected=expected, found=os.readlink(one)
+                ) from None
             continue  # another writer was first, or it is no folder, which the next step will tell
         if settle is not None:
             settle(os.path.dirname(one))

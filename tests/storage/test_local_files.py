@@ -487,3 +487,15 @@ def test_names_that_the_locale_cannot_read_are_told_and_not_left_out_of_a_listin
     monkeypatch.setattr(local_files, "_NAMES_ARE_UTF8", False)
     with pytest.raises(UsageError, match=r"not UTF-8 in this process.* expected=.*PYTHONUTF8=1"):
         store.list("", recursive=True)
+
+
+@pytest.mark.parametrize("root", ["link", "link/below"])
+def test_a_folder_behind_a_link_that_leads_nowhere_is_not_made(tmp_path: Path, root: str) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    store = Store(tmp_path / root)
+    for write in (store.put, store.create):
+        with pytest.raises(UsageError, match=r"a link leads nowhere: path='.*link'.*'nowhere'"):
+            write("a/b", b"body")
+    assert [one.name for one in tmp_path.iterdir()] == ["link"]
+    (tmp_path / "nowhere").mkdir()
+    assert store.create("a/b", b"body")
