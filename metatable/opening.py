@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from metatable.data.schema import decode_schema, encode_schema, normal
 from metatable.data.schema_text import TableSchema
 from metatable.index import create_index
 from metatable.metadata.manifest import WRITER_FORMAT, Manifest, least_reader
+from metatable.metadata.other_formats import other_format
 from metatable.metadata.overlap import check_clustered
 from metatable.metadata.refusals import check_properties
 from metatable.metadata.stored import partitions_of
@@ -59,7 +61,8 @@ def create(
     order of one, or along a space-filling curve through several; without any, by the key.
     `options`: other fields of `metatable.Options`, such as `key_scope`, `buckets`, `hfile_codec`.
 
-    Raises UsageError for what cannot be a table, and where there is one already; ConflictError
+    Raises UsageError for what cannot be a table, and where there is one already, of whatever
+    format (Hudi, Delta, Iceberg); ConflictError
     where somebody else creates another one here.
     """
     if not isinstance(schema, pa.Schema):
@@ -85,8 +88,7 @@ def create(
     KeyGenerator(made, schema)
     check_ordering(schema, ordering)
     check_clustered(TableSchema.of(schema), made, made.cluster_by)
-    if store.size(PROPERTIES_PATH) is not None:
-        raise UsageError("there is a table here already: open it", path=store.uri)
+    _refuse_others(store)
     asked = {"reader": least_reader(made), "writer": WRITER_FORMAT}
     told = encode_schema(schema)
     manifest = Manifest(1, "create", told, made, time_ms=clock.now_ms(), format=asked)
@@ -97,6 +99,18 @@ def create(
     if not store.create(PROPERTIES_PATH, properties):  # last: with it, the table is there
         raise ConflictError("somebody else has just created this table: open it", path=store.uri)
     return Table(store)
+
+
+def _refuse_others(store: Store) -> None:
+    """Raise UsageError where there is a table already, of ours or of another format."""
+    asked = (partial(store.size, PROPERTIES_PATH), partial(other_format, store))
+    size, other = store.together(asked)
+    if size is not None:
+        raise UsageError("there is a table here already: open it", path=store.uri)
+    if other is not None:
+        expected = "a folder without one"
+        what = "there is a table of another format here"
+        raise UsageError(what, path=store.uri, expected=expected, found=other)
 
 
 def open_table(uri: Uri, storage_options: Mapping[str, str] | None = None) -> Table:

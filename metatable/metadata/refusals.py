@@ -8,6 +8,7 @@ engine has written.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 from metatable.data.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.savepoint_metadata import is_of_metatable
@@ -15,9 +16,10 @@ from metatable.data.timeline import Instant, Timeline, completed_path
 from metatable.data.undo_metadata import UNDOING
 from metatable.metadata.known_commits import foreign_commits
 from metatable.metadata.manifest import Manifest, version_path
+from metatable.metadata.other_formats import other_format
 from metatable.metadata.steps import drop_savepoint, staged_path
 from metatable.storage.cache import cached
-from metatable.storage.errors import CorruptError, NotFoundError, UpgradeError
+from metatable.storage.errors import CorruptError, MetatableError, NotFoundError, UpgradeError
 from metatable.storage.store import Store
 
 __all__ = ["check_properties", "check_timeline", "no_table"]
@@ -122,5 +124,11 @@ def _drop_late_savepoint(store: Store, instant: str) -> None:
 
 
 def no_table(store: Store) -> NotFoundError:
-    """The error that is raised where no table is."""
-    return NotFoundError("there is no table here", path=store.uri, expected=PROPERTIES_PATH)
+    """The error that is raised where no table is, or one of another format."""
+    other = None
+    with suppress(MetatableError):  # that there is no table stays true
+        other = other_format(store)
+    facts = {} if other is None else {"found": other}
+    return NotFoundError(
+        "there is no table here", path=store.uri, expected=PROPERTIES_PATH, **facts
+    )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -824,3 +825,37 @@ def test_bytes_for_which_there_is_no_memory_are_not_told_as_damaged(
     monkeypatch.setattr("pyarrow.parquet.ParquetFile", fails)
     with pytest.raises(MemoryError, match="malloc"):
         table.verify()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("_delta_log/00000000000000000007.json", "a Delta table (_delta_log/)"),
+        ("_delta_log/_last_checkpoint", "a Delta table (_delta_log/)"),
+        ("metadata/version-hint.text", "an Iceberg table (metadata/)"),
+        ("metadata/00003-7c0e.metadata.json", "an Iceberg table (metadata/)"),
+        ("metadata/v3.gz.metadata.json", "an Iceberg table (metadata/)"),
+    ],
+)
+@pytest.mark.parametrize("place", ["disk", "memory"])
+def test_no_table_is_made_beside_one_of_another_format(
+    table_uri: str, place: str, name: str, told: str
+) -> None:
+    uri = table_uri if place == "disk" else f"memory://{abs(hash(name))}/t"
+    store = Store(uri, FAST if place == "disk" else None)
+    store.put(name, b"{}")
+    schema, options = pa.schema({"id": pa.int64()}), FAST if place == "disk" else None
+    with pytest.raises(metatable.UsageError) as refused:
+        metatable.create(uri, schema, key="id", storage_options=options)
+    assert refused.value.facts["found"] == told
+    assert [file.path for file in store.list("", recursive=True)] == [name]
+    for way in (metatable.open, partial(metatable.adopt, index="record")):
+        with pytest.raises(metatable.NotFoundError) as absent:
+            way(uri, storage_options=options)
+        assert absent.value.facts["found"] == told
+
+
+def test_folders_that_only_have_such_names_are_no_tables(table_uri: str) -> None:
+    for name in ("_delta_log/notes.txt", "metadata/city.csv", "metadata/more/a.metadata.json"):
+        Store(table_uri, FAST).put(name, b"")
+    metatable.create(table_uri, pa.schema({"id": pa.int64()}), key="id", storage_options=FAST)
