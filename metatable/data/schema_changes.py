@@ -137,13 +137,14 @@ class WidenColumn:
         [field] = normal(pa.schema([pa.field("column", self.type)]))
 
         def widen(one: Column) -> Column:
-            _refuse_narrower(self.path, one, field.type)
+            _refuse_narrower(self.path, one, self.type if _is_less(self.type, one) else field.type)
             if self.path in (*options.key, *options.partition_by):
                 _refuse_other_text(self.path, one, field.type)
             return replace(one, type=field.type)
 
         made = _altered(schema, self.path, widen)
-        bent = options.hudi_readable and pa.types.is_float32(_column_at(schema, self.path).type)
+        before = _column_at(schema, self.path).type
+        bent = options.hudi_readable and pa.types.is_float32(before) and before != field.type
         return replace(made, by_id=made.by_id or bent)
 
 
@@ -433,6 +434,17 @@ def _refuse_narrower(path: str, one: Column, kind: pa.DataType) -> None:
     if pa.types.is_nested(kind) or one.inner or not widens(one.type, kind):
         what = "values would be lost, or are of another kind: a column is only widened"
         raise UsageError(what, column=path, expected=f"wider than {one.type}", found=str(kind))
+
+
+def _is_less(kind: pa.DataType, one: Column) -> bool:
+    """Whether a type, as it was asked for, holds less than the column: tables have integers of 32
+    bits at least, say, and what is narrower becomes the same type."""
+    t = pa.types
+    if not widens(kind, one.type):
+        return False
+    if t.is_timestamp(kind) or t.is_time(kind):
+        return bool(kind.unit != one.type.unit)
+    return bool((t.is_integer(kind) or t.is_floating(kind)) and kind != one.type)
 
 
 def _refuse_other_text(path: str, one: Column, kind: pa.DataType) -> None:

@@ -705,6 +705,8 @@ def test_a_lost_race_that_may_not_be_repeated_is_told(tmp_path: Path) -> None:
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "a narrower type": (WidenColumn("id", pa.int32()), "only widened"),
+    "a narrower type that tables have not": (WidenColumn("n", pa.int16()), "found='int16'"),
+    "a narrower field": (WidenColumn("s.x", pa.uint16()), "only widened"),
     "another kind": (WidenColumn("n", pa.string()), "only widened"),
     "a struct for a number": (WidenColumn("n", pa.struct([("a", pa.int8())])), "only widened"),
     "no such column": (DropColumn("m"), "no such column"),
@@ -733,6 +735,31 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(table: Table, name: str) -
         table.alter(AddColumn("fine", pa.int64()), change)
     assert sorted(Path(table.uri).rglob("*")) == before
     assert table.schema == SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("kind", "same", "less"),
+    [
+        (pa.int64(), [pa.int64()], [pa.uint32(), pa.int8()]),
+        (pa.uint16(), [pa.int32()], [pa.uint16()]),
+        (pa.float32(), [pa.float32()], [pa.float16()]),
+        (pa.timestamp("ms", "UTC"), [pa.timestamp("ms", "Asia/Tokyo")], [pa.timestamp("s", "UTC")]),
+        (pa.timestamp("us"), [pa.timestamp("us")], [pa.timestamp("ms"), pa.timestamp("s")]),
+        (pa.time64("us"), [pa.time64("us")], [pa.time32("ms")]),
+        (pa.string(), [pa.string(), pa.large_string(), pa.string_view()], []),
+        (pa.date32(), [pa.date32(), pa.date64()], []),
+        (pa.decimal128(9, 2), [pa.decimal128(9, 2), pa.decimal64(9, 2)], [pa.decimal128(8, 2)]),
+    ],
+)
+def test_the_same_type_is_nothing_to_do_and_one_that_holds_less_is_refused(
+    tmp_path: Path, kind: pa.DataType, same: list[pa.DataType], less: list[pa.DataType]
+) -> None:
+    table = create(tmp_path / "table", pa.schema([*SCHEMA, ("c", kind)]))
+    for one in same:
+        assert table.alter(WidenColumn("c", one)).version == 1
+    for one in less:
+        with pytest.raises(UsageError, match="only widened"):
+            table.alter(WidenColumn("c", one))
 
 
 def test_all_fields_of_a_struct_cannot_go_and_elements_have_no_name(tmp_path: Path) -> None:
