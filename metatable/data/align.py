@@ -11,9 +11,11 @@ by the values at hand, so that a job does not fail on its thousandth batch:
     date64, time32    to date32, time64
     null              to a column of nulls
 
-Two exceptions, because nobody chose the type: a library has one unit of time (Spark has
-microseconds alone), which becomes the table's; and pandas, Polars, DuckDB and Spark have no
-binaries of fixed size, which binaries become. A value that does not fit is refused.
+Three exceptions, because nobody chose the type: a library has one unit of time (Spark has
+microseconds alone), which becomes the table's; pandas, Polars, DuckDB and Spark have no binaries of
+fixed size, which binaries become; and decimals of computed values have as many digits as there may
+be (Polars, and sums of DuckDB's integers, 38), and become ones of fewer, though not behind the
+point, or integers where they have none there. A value that does not fit is refused.
 """
 
 from __future__ import annotations
@@ -169,12 +171,17 @@ def _converted(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
 
 
 def _cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
+    steps = [kind]
     if _is_varying(array.type) and pa.types.is_fixed_size_binary(kind):
         _refuse_other_sizes(array, kind.byte_width, column)
+    elif _is_shorter(array.type, kind):
+        steps = [*_rescaled(array.type, kind), kind]
     elif not (widens(array.type, kind) or _is_coarser(array.type, kind)):
         raise _other_type(column, kind, str(array.type))
     try:
-        return array.cast(kind)
+        for step in steps:
+            array = array.cast(step)
+        return array
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise _other_type(column, kind, str(error)) from error
 
@@ -266,6 +273,24 @@ def _is_coarser(given: pa.DataType, kind: pa.DataType) -> bool:
     if t.is_timestamp(given) and t.is_timestamp(kind):
         return (given.tz is None) == (kind.tz is None)
     return cast(bool, t.is_time(given) and t.is_time(kind))
+
+
+def _is_shorter(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether decimals lose no digit behind the point, but may have more before it."""
+    t = pa.types
+    if not t.is_decimal(given) or widens(given, kind):
+        return False
+    if t.is_decimal(kind):
+        return cast(bool, given.scale <= kind.scale)
+    return cast(bool, t.is_signed_integer(kind) and given.scale == 0)
+
+
+def _rescaled(given: pa.DataType, kind: pa.DataType) -> list[pa.DataType]:
+    """What comes first: those decimals of this scale that fit into the other one. Arrow's cast to
+    another scale does not see each value that is too large, and makes another one of it."""
+    if not pa.types.is_decimal(kind):
+        return []
+    return [pa.decimal128(max(kind.precision - kind.scale + given.scale, 1), given.scale)]
 
 
 def _integer(given: pa.DataType, kind: pa.DataType) -> bool:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from datetime import date, datetime, time
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
+import duckdb
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import metatable
 from metatable.data.schema import align, normal
 from metatable.storage.errors import UsageError
 
@@ -36,6 +39,13 @@ def one(values: list[Any], given_type: pa.DataType, kind: pa.DataType) -> pa.Arr
         ([1], pa.int32(), pa.float64()),
         ([1.5, None], pa.float32(), pa.float64()),
         ([Decimal("1.5")], pa.decimal128(3, 1), pa.decimal128(9, 4)),
+        ([Decimal("-99999999.99"), None], pa.decimal128(38, 2), pa.decimal128(10, 2)),
+        ([Decimal("99999999.9")], pa.decimal256(76, 1), pa.decimal128(10, 2)),
+        ([Decimal(0)], pa.decimal128(38, 0), pa.decimal128(2, 2)),
+        ([Decimal("1.5")], pa.decimal64(18, 1), pa.decimal128(3, 2)),
+        ([-(2**63), 2**63 - 1, None], pa.decimal128(38, 0), pa.int64()),
+        ([-(2**31), 2**31 - 1], pa.decimal256(76, 0), pa.int32()),
+        ([[Decimal(1), None], None], pa.list_(pa.decimal128(38, 0)), pa.list_(pa.int32())),
         (["x", None], pa.large_string(), pa.string()),
         (["x", None], pa.string_view(), pa.string()),
         (["x", "x", None], pa.dictionary(pa.int32(), pa.string()), pa.string()),
@@ -86,7 +96,9 @@ def test_safe_widening_keeps_every_value(
         (pa.binary(3), pa.binary(4)),
         (pa.bool_(), pa.int32()),
         (pa.decimal128(9, 4), pa.decimal128(9, 3)),
-        (pa.decimal128(9, 0), pa.decimal128(9, 3)),
+        (pa.decimal128(9, 2), pa.int64()),
+        (pa.decimal128(9, 0), pa.float64()),
+        (pa.int64(), pa.decimal128(19, 0)),
         (pa.timestamp("us"), pa.timestamp("us", "UTC")),
         (pa.timestamp("us", "UTC"), pa.timestamp("us")),
         (pa.date32(), pa.timestamp("us")),
@@ -125,6 +137,57 @@ def test_times_that_would_change_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=r"another type.*column='a'"):
         one([value], given_type, kind)
+
+
+@pytest.mark.parametrize(
+    ("value", "given_type", "kind"),
+    [
+        ("100000000.00", pa.decimal128(38, 2), pa.decimal128(10, 2)),
+        ("-100000000", pa.decimal128(38, 0), pa.decimal128(10, 2)),
+        ("1", pa.decimal128(38, 0), pa.decimal128(2, 2)),
+        ("9223372036854775808", pa.decimal128(38, 0), pa.int64()),
+        ("18446744073709551617", pa.decimal128(38, 0), pa.int64()),
+        ("-2147483649", pa.decimal128(38, 0), pa.int32()),
+        ("1" + "0" * 60, pa.decimal256(76, 0), pa.int64()),
+        ("1" + "0" * 60, pa.decimal256(76, 0), pa.decimal128(38, 10)),
+    ],
+)
+def test_decimals_that_do_not_fit_are_refused(
+    value: str, given_type: pa.DataType, kind: pa.DataType
+) -> None:
+    for values in ([Decimal(value)], [None, Decimal(1), Decimal(value)]):
+        with pytest.raises(UsageError, match=r"another type.*column='a'"):
+            one(values, given_type, kind)
+
+
+def test_decimals_of_polars_and_sums_of_duckdb_are_taken(table_uri: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("price", pa.decimal128(10, 2))])
+    table = metatable.create(table_uri, schema, key="id", storage_options={"durable": "false"})
+    table.insert(pl.DataFrame({"id": [1], "price": [Decimal("1.50")]}))
+    told = "select sum(x) as id, 2.25::decimal(38, 2) as price from (values (2), (3)) t(x)"
+    table.upsert(duckdb.sql(told))
+    assert table.scan().to_arrow().sort_by("id").to_pydict() == {
+        "id": [1, 5],
+        "price": [Decimal("1.50"), Decimal("2.25")],
+    }
+
+
+@given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(1, 38), st.data())
+def test_decimals_become_shorter_ones_or_are_refused(
+    number: int, precision: int, data: st.DataObject
+) -> None:
+    scale = data.draw(st.integers(0, precision))
+    given_scale = data.draw(st.integers(0, scale))
+    number = number // 10 ** data.draw(st.integers(0, 37))
+    with localcontext(prec=100):
+        value = Decimal(number).scaleb(-given_scale)
+        fits = abs(value.scaleb(scale)) < 10**precision
+    try:
+        found = one([value], pa.decimal128(38, given_scale), pa.decimal128(precision, scale))
+    except UsageError:
+        assert not fits
+    else:
+        assert (fits, found.to_pylist()) == (True, [value])
 
 
 @pytest.mark.parametrize("given_type", [pa.binary(), pa.large_binary(), pa.binary_view()])
