@@ -75,7 +75,7 @@ def alter(
     newest = newest_of(counting)
 
     def attempt(number: int) -> WriteResult:
-        with Transaction.begin(counting) as transaction:
+        with Transaction.begin(counting.holding()) as transaction:
             return _altered(engine, transaction, changes, note, number, began)
 
     return attempts(ALTER, newest.options.commit_retries, attempt)

@@ -27,7 +27,7 @@ from benchmarks.rounds import (
     rows_of,
     tag,
 )
-from metatable import Table, UsageError, col
+from metatable import RenameColumn, Table, UsageError, col
 from metatable.compaction.upkeep import looks_after
 from metatable.data.properties import PROPERTIES_PATH
 from metatable.data.timeline import inflight_path
@@ -225,6 +225,19 @@ def test_keys_of_many_small_files_are_read_together(index: str) -> None:
         far, backend = reached(uri, Rounds)
         waits.append(measured(partial(far.read_keys, keys), backend).now)
         assert far.read_keys(keys).num_rows == days
+    assert waits[1] - waits[0] <= 8, waits
+
+
+def test_files_that_a_change_of_columns_writes_anew_are_read_together() -> None:
+    waits = list[int]()
+    for days in (8, 32):
+        uri = f"memory://altered-{days}"
+        table = metatable.create(uri, SCHEMA, key="id", partition_by="day")
+        table.insert(rows_of(range(days), days))
+        cache.clear()
+        far, backend = reached(uri, Rounds)
+        waits.append(measured(partial(far.alter, RenameColumn("value", "worth")), backend).now)
+        assert far.scan("worth").to_arrow().num_rows == days
     assert waits[1] - waits[0] <= 8, waits
 
 
