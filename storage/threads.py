@@ -20,7 +20,16 @@ from functools import partial
 from itertools import chain, islice
 from typing import TypeVar
 
-__all__ = ["WORKERS", "beside", "here_alone", "in_order", "one_ahead", "shared", "workers_here"]
+__all__ = [
+    "WORKERS",
+    "as_here",
+    "beside",
+    "here_alone",
+    "in_order",
+    "one_ahead",
+    "shared",
+    "workers_here",
+]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -119,6 +128,19 @@ def here_alone() -> Iterator[None]:
         yield
     finally:
         _here.is_worker = before
+
+
+def as_here(work: Callable[[], R]) -> Callable[[], R]:
+    """`work` for a thread that this one may wait for: what is done in place here is so there. Were
+    it handed to the pool by those for whom the pool's threads wait, nobody would be left."""
+    if not getattr(_here, "is_worker", False):
+        return work
+
+    def alone() -> R:
+        with here_alone():
+            return work()
+
+    return alone
 
 
 def _begun(call: Callable[[], R]) -> Future[R]:

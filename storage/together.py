@@ -23,6 +23,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from metatable.storage.errors import AccessError, MetatableError, StoreError
+from metatable.storage.threads import as_here
 
 __all__ = ["MOST_AT_ONCE", "at_once", "begun", "gravest", "in_turn"]
 
@@ -51,7 +52,7 @@ def at_once(calls: Sequence[Callable[[], R]]) -> list[R]:
     first, left = next(pairs), deque(pairs)
     try:
         for _ in range(min(len(left), MOST_AT_ONCE - 1)):
-            if not _on_a_thread(partial(_make, left)):
+            if not _on_a_thread(as_here(partial(_make, left))):
                 break  # those that there are, and the caller, make all of them
         _make(deque([first]))
     finally:
@@ -74,7 +75,7 @@ def begun(call: Callable[[], R]) -> Callable[[], R]:
     """`call`, made on a thread while the caller goes on. What is returned waits for its end, and
     gives, or raises, what it came to, as often as it is called."""
     told: Future[R] = Future()
-    work = partial(_make, deque([(told, call)]))
+    work = as_here(partial(_make, deque([(told, call)])))
     if not _on_a_thread(work):
         work()
     return told.result

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from metatable.storage import together
+from metatable.storage import threads, together
 from metatable.storage.errors import AccessError, CorruptError, StoreError
 from metatable.storage.store import Store
+from metatable.storage.threads import in_order
 from metatable.storage.together import MOST_AT_ONCE, at_once, begun, in_turn
 from tests.storage.s3_server import serving
 
@@ -209,3 +210,26 @@ def test_files_are_deleted_in_any_order(tmp_path: Path) -> None:
         store.put(name, b"1")
     store.delete_all(["c", "a", "not there"])
     assert [one.path for one in store.list("")] == ["b"]
+
+
+@pytest.mark.parametrize("way", ["at once", "begun"])
+def test_calls_for_which_the_pool_waits_give_it_no_work(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would be left to do it."""
+    monkeypatch.setattr(threads, "WORKERS", 2)
+    monkeypatch.setattr(threads, "_pool", None)
+    inside = threading.Barrier(2, timeout=60)
+
+    def look_into(portion: int) -> list[list[int]]:
+        inside.wait()  # the pool's two threads are here
+        calls = [lambda: [*in_order(abs, range(4))] for _ in range(4)]
+        if way == "at once":
+            return list(at_once(calls))
+        return [told() for told in map(begun, calls)]
+
+    found: list[list[list[int]]] = []
+    caller = threading.Thread(target=lambda: found.extend(in_order(look_into, [0, 1])), daemon=True)
+    caller.start()
+    caller.join(timeout=60)
+    assert found == [[[0, 1, 2, 3]] * 4] * 2
