@@ -900,6 +900,22 @@ def test_an_output_that_is_no_file_is_written_to_and_a_link_is_followed(
     ]
 
 
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+def test_ends_of_lines_within_quotes_stay_wherever_a_block_ends(
+    run: Words, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    cells = {f"{length:02}": "x" * length + ends + "y" for length in range(20)}
+    lines = [f'{key},"{cell}"' for key, cell in cells.items()]
+    made, table = tmp_path / "cells.csv", str(tmp_path / "told")
+    made.write_bytes(ends.join(["id,s", *lines, ""]).encode())
+    run("create", table, "--schema", "id: string, s: string", "--key", "id")
+    for block in range(40, 60):
+        monkeypatch.setattr(csv_rows, "BLOCK_BYTES", block)
+        run("upsert", table, str(made))
+        found = metatable.open(table).scan().to_arrow().to_pylist()
+        assert {row["id"]: row["s"] for row in found} == cells
+
+
 def test_an_output_that_is_open_already_goes_on_behind_what_is_there(
     run: Words, rides: str, tmp_path: Path
 ) -> None:
@@ -922,7 +938,8 @@ def test_an_output_that_is_open_already_goes_on_behind_what_is_there(
     assert (told, run.told.err) == (rows, "")
     assert run(*scan, "/dev/stderr", "-q") == ""
     assert run.told.err == rows
-    run(*scan, "/dev/fd/999", code=2)
+    for none in (999, 10**20):
+        run(*scan, f"/dev/fd/{none}", code=2)
 
 
 def test_a_dry_run_of_an_overwrite_knows_partitions_by_the_tables_types(
