@@ -12,6 +12,7 @@ __all__ = ["descriptor_of"]
 
 _FOLDER = "/dev/fd"  # on Linux a link to /proc/self/fd
 _LINKS = 40  # as many as Linux follows
+_DIGITS = 10  # of a number that no process has
 
 
 def descriptor_of(path: str) -> int | None:
@@ -19,7 +20,7 @@ def descriptor_of(path: str) -> int | None:
     own = os.path.realpath(_FOLDER)
     for _ in range(_LINKS):
         folder, name = os.path.split(path)
-        if os.path.realpath(folder) == own and name.isdecimal():
+        if os.path.realpath(folder) == own and name.isdecimal() and len(name) < _DIGITS:
             return int(name)
         if not os.path.islink(path):
             return None
