@@ -139,14 +139,15 @@ def _rows_of_each(
         for one, held, (_, logs) in zip(asked, found, shared, strict=True)
     )
     work = partial(_rows_of_slice, store, with_key)
-    for rows in together_far(store, work, given, _left_to_read):
+    for rows in together_far(store, work, given, _unread):
         yield rows.select(read.schema.names)
 
 
-def _left_to_read(given: tuple[Asked, pa.Table | None, ReadLogs | None]) -> int:
-    """Bytes that `_rows_of_slice` reads."""
-    one, held, _ = given
-    return one.of.size_bytes if held is None else 0
+def _unread(given: tuple[Asked, object, ReadLogs | None]) -> int:
+    """Bytes of a slice that are still to be read, at most: none where something of its base file
+    was found (None: nothing)."""
+    one, found, _ = given
+    return one.of.size_bytes if found is None else 0
 
 
 def _rows_of_slice(
@@ -219,19 +220,13 @@ def _places_of_each(
         return [*map(find, some)]
     if not store.is_distant:
         return [*in_order(find, some, workers)]
-    portions = far_portions(some, _left_to_look_into)
+    portions = far_portions(some, _unread)
 
     def find_together(portion: Sequence[_Look]) -> Sequence[tuple[Asked, Int64s, Int64s]]:
         return store.together([partial(find, one) for one in portion])
 
     told = in_order(find_together, portions, workers)
     return [*chain.from_iterable(told)]
-
-
-def _left_to_look_into(given: _Look) -> int:
-    """Bytes of what `_places_in_slice` reads, at most."""
-    one, held, _ = given
-    return one.of.size_bytes if held is None else 0
 
 
 def _places_in_slice(store: Store, read: ReadColumns, given: _Look) -> tuple[Asked, Int64s, Int64s]:
