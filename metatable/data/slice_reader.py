@@ -34,6 +34,7 @@ from metatable.storage.threads import beside
 
 __all__ = [
     "HeldLog",
+    "keys_of_log",
     "log_deletes",
     "log_rows",
     "logs_of_each",
@@ -185,6 +186,16 @@ def log_deletes(store: Store, log: LogFile) -> pa.Array:
     return pa.concat_arrays([pa.array([], pa.string()), *keys])
 
 
+def keys_of_log(body: bytes, path: str) -> tuple[pa.Array, pa.Array]:
+    """The keys (texts) of the rows in a log of these bytes, and those of its deletes. Raises as
+    above."""
+    blocks = _decoded(body, path)
+    [rows] = _rows([blocks], pa.schema([pa.field(KEY_COLUMN, pa.string())]), None)
+    gone = blocks_deletes([*filter(_is_delete, blocks)], None)
+    none = pa.array([], pa.string())
+    return whole(rows[KEY_COLUMN]), pa.concat_arrays([none, *(one.keys for one in gone)])
+
+
 def writer_of(store: Store, file: DataFile | LogFile) -> str:
     """The instant of the commit which wrote a file: its name tells, of a log all of its blocks do.
     Empty where these tell none, or several, for that is nobody's commit."""
@@ -254,9 +265,13 @@ def _blocks(store: Store, log: LogFile) -> tuple[LogBlock, ...]:
     if log.size_bytes and len(body) != log.size_bytes:
         what = "log file has another size than told"
         raise CorruptError(what, path=log.path, expected=log.size_bytes, found=len(body))
-    held = log_file.LogFile.decode(body, log.path)
+    return _decoded(body, log.path)
+
+
+def _decoded(body: bytes, path: str) -> tuple[LogBlock, ...]:
+    held = log_file.LogFile.decode(body, path)
     if held.torn_at is not None:
-        raise CorruptError("log file ends within a block", path=log.path, offset=held.torn_at)
+        raise CorruptError("log file ends within a block", path=path, offset=held.torn_at)
     return held.blocks
 
 

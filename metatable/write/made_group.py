@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import IO
+from typing import IO, cast
 
 from metatable.data.base_file_writer import store_base_file
 from metatable.data.commit_metadata import WriteStat
 from metatable.data.key_texts import KEY
 from metatable.data.row_counts import RowCounts
+from metatable.data.slice_reader import keys_of_log
 from metatable.data.slices import FileSlice, LogFile
 from metatable.data.statistics import ColumnStats
 from metatable.metadata.view import TableView
 from metatable.metadata.written import WrittenSlice, facts_of_stored, stats_columns
 from metatable.write.new_log import stats_of_log
 from metatable.write.receipts import FileReceipt
-from metatable.write.same_rows import other_rows, refuse_other_keys
+from metatable.write.same_rows import refuse_other_keys
 
 __all__ = ["MadeGroup", "on_top_of"]
 
@@ -55,7 +55,8 @@ class MadeGroup:
 
     def _logs_stored(self, view: TableView) -> tuple[list[FileReceipt], WrittenSlice]:
         written, counts, told = self.written, self.counts, self.told
-        logs = zip(written.logs, self.bodies, strict=True)
+        bodies = cast("tuple[bytes, ...]", self.bodies)  # only base files wait on disk
+        logs = zip(written.logs, bodies, strict=True)
         stored = [_log_stored(view, file, stats, body) for (file, stats), body in logs]
         base = on_top_of(written.replaced, written.logs[0][0])
         made = base.with_logs([file for file, _ in stored])
@@ -73,18 +74,13 @@ def on_top_of(base: FileSlice | None, log: LogFile) -> FileSlice:
 
 
 def _log_stored(
-    view: TableView, file: LogFile, stats: tuple[ColumnStats, ...], body: bytes | IO[bytes]
+    view: TableView, file: LogFile, stats: tuple[ColumnStats, ...], body: bytes
 ) -> tuple[LogFile, tuple[ColumnStats, ...]]:
     if view.store.create(file.path, body):
         return file, stats
-    file = replace(file, size_bytes=view.store.size(file.path) or 0)
-    stored = stats_of_log(view, file)
-    if _of_keys(stored) != _of_keys(stats):
-        raise other_rows([file.path])
-    return file, stored
-
-
-def _of_keys(stats: Sequence[ColumnStats]) -> tuple[object, ...]:
-    """How many rows there are, and between which keys."""
-    told = next(one for one in stats if one.column == KEY)
-    return told.value_count, told.minimum, told.maximum
+    other = view.store.fetch(file.path)
+    told = zip(keys_of_log(body, file.path), keys_of_log(other, file.path), strict=True)
+    for ours, stored in told:
+        refuse_other_keys(file.path, len(ours), ours, stored)
+    file = replace(file, size_bytes=len(other))
+    return file, stats_of_log(view, file)

@@ -79,10 +79,27 @@ def test_a_file_of_the_same_rows_is_adopted(tmp_path: Path) -> None:
     assert table.scan().count() == 9
 
 
-def test_a_log_of_other_rows_is_not_adopted(tmp_path: Path) -> None:
-    table = make(str(tmp_path / "table"), "record", "global", table_type="mor")
-    table.insert(rows(0, 9))
+@pytest.mark.parametrize(
+    ("operation", "others", "ours"),
+    [
+        (UPSERT, [0], [3]),
+        (UPSERT, [0, 3, 9], [0, 6, 9]),
+        (DELETE, [0, 3], [0, 6]),
+    ],
+    ids=["of other bounds", "of the same bounds", "of other deletes"],
+)
+@pytest.mark.parametrize("log_format", ["avro", "parquet"])
+def test_a_log_of_other_rows_is_not_adopted(
+    tmp_path: Path, operation: str, others: list[int], ours: list[int], log_format: str
+) -> None:
+    how = {"table_type": "mor", "log_format": log_format}
+    table = make(str(tmp_path / "table"), "record", "global", **how)
+    table.insert(rows(0, 12))
     stored: list[bytes] = []
+
+    def entering(numbers: list[int], value: int) -> pa.Table:
+        made = rows(0, 12, value=value).take(numbers)
+        return made.select(["id"]) if operation == DELETE else made
 
     def remembered(body: bytes) -> bytes:
         stored.append(body)
@@ -90,11 +107,12 @@ def test_a_log_of_other_rows_is_not_adopted(tmp_path: Path) -> None:
 
     Overtaken.other = staticmethod(remembered)  # type: ignore[assignment]
     store = Overtaken(table.uri, {"durable": "false"})
-    write(store, LocalEngine(1), rows(0, 1, value=7), UPSERT)
+    write(store, LocalEngine(1), entering(others, 7), operation)
     Overtaken.other = staticmethod(lambda _: stored[0])  # type: ignore[assignment]
+    table.upsert(rows(0, 12, value=9))
     before = table.scan().to_arrow().sort_by("id")
     with pytest.raises(UsageError, match=r"came out otherwise .*\.log\."):
-        write(store, LocalEngine(1), rows(3, 4, value=8), UPSERT)
+        write(store, LocalEngine(1), entering(ours, 8), operation)
     assert table.scan().to_arrow().sort_by("id").equals(before)
 
 
