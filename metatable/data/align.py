@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.nulls import has_stray_nulls, nulls, without_nulls
 from metatable.storage.errors import UsageError
 
 __all__ = ["align", "is_list", "null_mask", "offsets_of", "refuse_wrong", "widens"]
@@ -79,7 +80,7 @@ def _column(data: pa.RecordBatch, field: pa.Field) -> pa.Array:
     if place >= 0:
         return _aligned(data.column(place), field, field.name)
     if field.nullable:
-        return pa.nulls(data.num_rows, field.type)
+        return nulls(data.num_rows, field.type)
     raise UsageError("column is missing", column=field.name, expected=str(field.type))
 
 
@@ -148,7 +149,7 @@ _CHECKED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 
 def _aligned(array: pa.Array, field: pa.Field, column: str) -> pa.Array:
-    if array.type != field.type:
+    if array.type != field.type or has_stray_nulls(array):
         array = _converted(array, field.type, column)
     if array.null_count and not field.nullable:
         raise UsageError(
@@ -163,7 +164,7 @@ def _converted(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_null(array.type):
-        return pa.nulls(len(array), kind)
+        return nulls(len(array), kind)
     for is_kind, nested in _NESTED:
         if is_kind(kind) and is_kind(array.type):
             return nested(array, kind, column)
@@ -211,14 +212,14 @@ def _member(array: pa.StructArray, field: pa.Field, column: str) -> pa.Array:
     place = array.type.get_field_index(field.name)
     if place < 0:
         if field.nullable:
-            return pa.nulls(len(array), field.type)
+            return nulls(len(array), field.type)
         raise UsageError("column is missing", column=column, expected=str(field.type))
     inner = array.field(place)
     if field.nullable or not array.null_count:
         return _aligned(inner, field, column)
     converted = _aligned(inner, field.with_nullable(True), column)  # nulls below null structs
     _aligned(converted.filter(array.is_valid()), field, column)
-    return converted
+    return without_nulls(converted)
 
 
 def _list(array: pa.Array, kind: pa.ListType, column: str) -> pa.Array:

@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from metatable.data.align import is_list, null_mask, offsets_of, widens
+from metatable.data.nulls import nulls
 from metatable.data.schema import KEY_COLUMN, META_COLUMNS, META_FIELDS
 from metatable.data.schema_text import FIELD_ID, GREATEST_ID, Column, TableSchema
 from metatable.storage.errors import CorruptError
@@ -211,7 +212,7 @@ class AskedColumns:
     ) -> pa.ChunkedArray:
         path = self.stored.path
         if stored is None and field.nullable and field.name != KEY_COLUMN:
-            return pa.nulls(table.num_rows, field.type)
+            return nulls(table.num_rows, field.type)
         if stored is None:
             what = "data file lacks a required column"
             raise CorruptError(what, path=path, expected=field.name, found=table.column_names)
@@ -279,7 +280,7 @@ def _struct(
     columns = []
     for place, field, fit in parts:
         if place is None:
-            columns.append(pa.nulls(len(array), field.type))
+            columns.append(nulls(len(array), field.type))
             continue
         inner = array.field(place)
         if not field.nullable and inner.filter(array.is_valid()).null_count:

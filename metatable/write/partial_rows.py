@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from metatable.data.key_texts import KEY, PATH
 from metatable.data.keygen import KeyGenerator
+from metatable.data.nulls import nulls
 from metatable.data.slice_reader import stream_slice
 from metatable.data.taking import joined, taken, whole
 from metatable.engine.batches import gathered
@@ -115,7 +116,7 @@ def _stored(
 
 
 def _nulls(schema: pa.Schema, count: int) -> pa.Table:
-    columns = [pa.nulls(count, field.type) for field in schema]
+    columns = [nulls(count, field.type) for field in schema]
     return pa.table(columns, pa.schema([field.with_nullable(True) for field in schema]))
 
 
