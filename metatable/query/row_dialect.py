@@ -2,11 +2,15 @@
 
 Columns and literals are compared as `sortable` makes them: in a type that Arrow orders as Spark
 orders theirs. Bounds of files are compared in the same way (`bounds.py`).
+
+A list of many values is made Arrow's once, for all batches (`matcher`), and of each batch only
+those are asked that may be in it: Arrow makes a hash table of a list for every call, which for
+100,000 values takes longer than reading a small file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +20,7 @@ import pyarrow.compute as pc
 from metatable.query.expressions import Expression
 from metatable.query.predicates import evaluate
 
-__all__ = ["COMPARE", "RowDialect", "literals", "matches", "sortable"]
+__all__ = ["COMPARE", "RowDialect", "literals", "matcher", "matches", "sortable"]
 
 COMPARE = {
     "=": pc.equal,
@@ -28,16 +32,29 @@ COMPARE = {
 }
 
 
+FEW_VALUES = 1_000
+"""Lists of no more values are asked as they are: choosing among them would take longer."""
+
+_Lists = dict[tuple[str, int], pa.Array]
+"""Literals of long lists by their column, and the list's own id: it lives as long as they do."""
+
+
 def matches(bound: Expression, batch: pa.RecordBatch) -> pa.Array:
     """For each row of `batch` whether the bound expression is true: booleans without null."""
-    return evaluate(bound, RowDialect(batch))
+    return matcher(bound)(batch)
+
+
+def matcher(bound: Expression) -> Callable[[pa.RecordBatch], pa.Array]:
+    """`matches` for many batches of the same columns."""
+    lists: _Lists = {}
+    return lambda batch: evaluate(bound, RowDialect(batch, lists))
 
 
 class RowDialect:
     """The dialect of rows: true where the predicate is true, false elsewhere; never null."""
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self._batch = batch
+    def __init__(self, batch: pa.RecordBatch, lists: _Lists) -> None:
+        self._batch, self._lists = batch, lists
 
     def constant(self, value: bool) -> pa.Array:
         return pa.repeat(value, self._batch.num_rows)
@@ -49,7 +66,11 @@ class RowDialect:
 
     def is_in(self, column: str, values: Sequence[Any], negated: bool) -> pa.Array:
         held = self._batch.column(column)
-        among = pc.is_in(sortable(held), value_set=literals(values, held.type))
+        asked = self._lists.get((column, id(values)))
+        if asked is None:
+            asked = self._lists[column, id(values)] = literals(values, held.type)
+        compared = sortable(held)
+        among = pc.is_in(compared, value_set=_near(asked, compared))
         return pc.and_not(held.is_valid(), among) if negated else among
 
     def is_null(self, column: str, negated: bool) -> pa.Array:
@@ -65,6 +86,18 @@ class RowDialect:
 
     def either(self, left: pa.Array, right: pa.Array) -> pa.Array:
         return pc.or_(left, right)
+
+
+def _near(asked: pa.Array, held: pa.Array) -> pa.Array:
+    """Of the values asked for those that may be among the ones held."""
+    if len(asked) <= FEW_VALUES:
+        return asked
+    span = pc.min_max(held)
+    above, below = pc.greater_equal(asked, span["min"]), pc.less_equal(asked, span["max"])
+    near = asked.filter(pc.and_(above, below))  # none, where only nulls are held
+    if len(near) > max(len(held), FEW_VALUES):
+        near = near.filter(pc.is_in(near, value_set=held))
+    return near
 
 
 def literals(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

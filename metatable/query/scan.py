@@ -31,7 +31,7 @@ from metatable.metadata.view import TableView, read_columns
 from metatable.metadata.written import stats_columns
 from metatable.query.expressions import Expression, parse_where
 from metatable.query.predicates import bind, columns_of, evaluate
-from metatable.query.row_dialect import matches
+from metatable.query.row_dialect import matcher
 from metatable.query.rows import Rows, chosen_columns, spark_session
 from metatable.query.skipping import Selection, keep_files
 from metatable.results import DataFiles, Explain
@@ -318,8 +318,9 @@ def _batches(begin: Begin) -> Iterator[pa.RecordBatch]:
 def _matching(
     where: Expression, batches: Iterable[pa.RecordBatch], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
+    matches = matcher(where)
     for batch in batches:
-        wanted = matches(where, batch)
+        wanted = matches(batch)
         if pc.any(wanted).as_py():
             yield batch.select(schema.names).filter(wanted)
 

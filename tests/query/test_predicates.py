@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from decimal import MAX_EMAX, Decimal
 from enum import Enum
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import metatable
 from metatable import col
+from metatable.query import row_dialect
 from metatable.query.expressions import Comparison, Constant, Expression, In, parse_where
 from metatable.query.predicates import bind
-from metatable.query.row_dialect import matches, sortable
+from metatable.query.row_dialect import FEW_VALUES, matcher, matches, sortable
 from tests.every_kind import NAN, SCHEMA
 
 
@@ -98,6 +101,59 @@ def test_empty_lists_and_nulls_among_the_values_are_as_in_spark() -> None:
     assert rows(~(small == None)) == [False, False, False]  # noqa: E711
     assert rows(small < 10**30) == [True, True, False]
     assert rows(small != 1.5) == [True, True, False]
+
+
+def _kinds_of_values() -> list[tuple[str, Callable[[int], Any]]]:
+    """Columns of `SCHEMA`, and how numbers become values of theirs, not all of them different."""
+    day = datetime(2024, 1, 1)
+    return [
+        ("small", lambda one: one),
+        ("double", lambda one: float("nan") if one == 7 else one / 4),
+        ("text", lambda one: f"k{one:05}"),
+        ("flag", lambda one: one % 2 == 0),
+        ("price", lambda one: Decimal(one).scaleb(-2)),
+        ("clock", lambda one: day + timedelta(seconds=one)),
+        ("moment", lambda one: (day + timedelta(seconds=one)).replace(tzinfo=UTC)),
+        ("day", lambda one: day.date() + timedelta(days=one)),
+    ]
+
+
+@pytest.mark.parametrize(("column", "value"), _kinds_of_values(), ids=lambda one: str(one)[:6])
+def test_long_lists_mean_what_short_ones_do(column: str, value: Callable[[int], Any]) -> None:
+    asked = [value(one) for one in range(0, 6 * FEW_VALUES, 2)]
+    kind = SCHEMA.field(column).type
+    for numbers in ([7, 8, 9, None], [None], [], range(-5, 5), range(0, 12 * FEW_VALUES, 3)):
+        held = pa.array([None if one is None else value(one) for one in numbers], kind)
+        batch = pa.record_batch({column: held})
+        short = np.zeros(len(held), bool)
+        for some in range(0, len(asked), FEW_VALUES):
+            part = bind(In(column, tuple(asked[some : some + FEW_VALUES])), SCHEMA)
+            short |= np.array(matches(part, batch))
+        assert matches(bind(In(column, tuple(asked)), SCHEMA), batch).to_pylist() == short.tolist()
+        others = matches(bind(In(column, tuple(asked), negated=True), SCHEMA), batch)
+        assert others.to_pylist() == (~short & np.array(held.is_valid(), bool)).tolist()
+
+
+def test_of_a_long_list_each_batch_is_asked_only_for_what_may_be_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, asked = [], []
+    literals, is_in = row_dialect.literals, pc.is_in
+
+    def counted(held: pa.Array, value_set: pa.Array) -> pa.Array:
+        asked.append(len(value_set))
+        return is_in(held, value_set=value_set)
+
+    monkeypatch.setattr(row_dialect, "literals", lambda *one: made.append(1) or literals(*one))
+    monkeypatch.setattr(row_dialect.pc, "is_in", counted)
+    found = matcher(bind(In("text", tuple(f"k{one:06}" for one in range(20_000))), SCHEMA))
+    for start in range(0, 20_000, 100):
+        texts = [f"k{one:06}" for one in range(start, start + 100)]
+        assert all(found(pa.record_batch({"text": texts})).to_pylist())
+    spread = [f"k{one:06}" for one in range(0, 40_000, 400)]
+    assert sum(found(pa.record_batch({"text": spread})).to_pylist()) == 50
+    assert len(made) == 1
+    assert max(asked) == 100
 
 
 def test_any_nan_is_the_greatest_number_and_minus_zero_is_zero() -> None:
