@@ -12,6 +12,7 @@ lost, because Spark takes columns by position and trusts them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, cast
@@ -62,8 +63,7 @@ def adopted(data: Any) -> pa.Table | pa.RecordBatchReader:
     if found is None:
         what = "these are no rows"
         raise UsageError(what, expected=ARROW_LIKE, found=type(data).__qualname__)
-    names = found.schema.names
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, times in Counter(found.schema.names).items() if times > 1)
     if twice:
         raise UsageError("a column is there twice", found=twice)
     return found

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -118,8 +119,7 @@ class SparkEngine:
         if data.isStreaming:
             what = "a streaming DataFrame has no end"
             raise UsageError(what, expected="a batch, as in foreachBatch", found="a stream")
-        names = data.columns
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, times in Counter(data.columns).items() if times > 1)
         if twice:
             raise UsageError("a column is there twice", found=twice)
         return data
