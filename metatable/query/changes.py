@@ -1,7 +1,8 @@
 """Changes: the rows that differ between two versions, and how they differ: inserted, updated or
 deleted. It is Hudi's incremental pull, with deletes.
 
-Only file groups whose slice is another one are looked at. Within a group rows are paired by record
+Only file groups whose slice is another one are looked at; what is small of them is read once, with
+all columns, and small logs of several groups together. Within a group rows are paired by record
 key, and a row has changed if Hudi's meta column names another commit for it: so it does not matter
 in which order commits were published, nor whether some were undone between. What has left a group
 and what has come to one are paired in a second step, for a row may have moved, or been deleted and
@@ -17,9 +18,9 @@ went between the versions is not told. Rows come in no particular order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, tee
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,9 @@ import pyarrow.compute as pc
 
 from metatable.data.file_system_view import FileSystemView
 from metatable.data.key_texts import KEY, PATH, identities, key_column
+from metatable.data.log_merge import ReadLogs
+from metatable.data.logs_together import logs_together
+from metatable.data.read_columns import ReadColumns
 from metatable.data.schema import COMMIT_COLUMN, META_FIELDS
 from metatable.data.slice_reader import read_slice, stream_slice
 from metatable.data.slices import FileSlice
@@ -50,6 +54,10 @@ CHANGE_TYPE = "_change_type"
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 
 IDENTITY = pa.schema([field for field in META_FIELDS if field.name in (COMMIT_COLUMN, KEY, PATH)])
+
+SMALL_BYTES = 1 << 20
+"""A slice of no more is read once, with all columns that are asked for; of others those rows that
+differ are read again."""
 
 PART_BYTES = 32 << 20
 """Bytes of data files per task, and per partition of what differs; in memory it is some times as
@@ -177,7 +185,8 @@ def _compared(
         return [*rows] if pair.size_bytes <= TOGETHER_BYTES else rows
 
     pairs = (_Pair.decode(*row.values()) for batch in batches for row in batch.to_pylist())
-    found = together_far(view.store, differing, pairs, lambda pair: pair.size_bytes)
+    given = _with_logs(view, pairs, _unknown(view, read))
+    found = together_far(view.store, differing, given, lambda pair: pair.size_bytes)
     for rows in chain.from_iterable(found):
         texts = identities(view.options.is_global, rows[KEY], rows[PATH])
         dealt = xxh64(texts, 0) % np.uint64(parts)
@@ -190,28 +199,59 @@ class _Pair:
 
     before: FileSlice | None
     after: FileSlice | None
+    logs_before: ReadLogs | None = None
+    logs_after: ReadLogs | None = None
+    """What gives the logs of these, read with those of other pairs; None: each reads its own."""
 
     @classmethod
     def decode(cls, *texts: str | None) -> _Pair:
-        return cls(*(None if one is None else FileSlice.decode(one) for one in texts))
+        before, after = (None if one is None else FileSlice.decode(one) for one in texts)
+        return cls(before, after)
 
     @property
     def size_bytes(self) -> int:
         return sum(one.size_bytes for one in (self.before, self.after) if one)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the rows as they are in the later version are read once."""
+        return self.after is not None and self.after.size_bytes <= SMALL_BYTES
+
+
+def _with_logs(view: TableView, pairs: Iterable[_Pair], others: pa.Schema) -> Iterator[_Pair]:
+    """The same pairs, whose small logs are read together; `others`: the columns that are asked of
+    small slices besides their states."""
+    for_before, for_after, pairs = tee(pairs, 3)
+    gone = (one.before for one in for_before if one.before)
+    come = (one.after for one in for_after if one.after and one.is_small)
+    befores = logs_together(view.store, gone, _read_of_states(view, _NOTHING, True))
+    afters = logs_together(view.store, come, _read_of_states(view, others, True))
+    for pair in pairs:
+        _, was = next(befores) if pair.before else (None, None)
+        _, now = next(afters) if pair.is_small else (None, None)
+        yield replace(pair, logs_before=was, logs_after=now)
 
 
 def _differing(view: TableView, pair: _Pair, read: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a file group that differ, with the columns `read` and their kind; by commit, so
     of a row that was written anew as it was, too."""
     before, after = pair.before, pair.after
-    was, now = view.store.together([partial(_states, view, one) for one in (before, after)])
+    others = _unknown(view, read) if pair.is_small else _NOTHING
+    was_read, now_read = view.store.together(
+        [
+            partial(_with_states, view, before, _NOTHING, pair.logs_before),
+            partial(_with_states, view, after, others, pair.logs_after),
+        ]
+    )
+    was, now = _states(was_read), _states(now_read)
+    held = now_read if pair.is_small else None
     places = places_in(was[KEY], now[KEY])
     if after is not None:
         differs = np.flatnonzero(
             ~_are_of_one_commit(was[COMMIT_COLUMN], now[COMMIT_COLUMN], places)
         )
         kinds = pc.if_else(pa.array(places[differs] >= 0), UPDATE, INSERT)
-        yield from _rows_of(view, after, read, now, differs, kinds)
+        yield from _rows_of(view, after, read, now, differs, kinds, held)
     if before is not None:
         left = np.ones(was.num_rows, bool)
         left[places[places >= 0]] = False
@@ -236,16 +276,34 @@ def _numbered(commits: pa.DictionaryArray, named: pa.Array) -> Int32s:
 _STATES = pa.schema([(KEY, pa.string()), (COMMIT_COLUMN, pa.dictionary(pa.int32(), pa.string()))])
 
 
-def _states(view: TableView, file: FileSlice | None) -> pa.RecordBatch:
-    """The record key of each row, and the commit that wrote it, as a dictionary; without a slice no
+_NOTHING = pa.schema([])
+
+
+def _unknown(view: TableView, read: pa.Schema) -> pa.Schema:
+    """Those of these columns that the states of rows do not tell."""
+    told = {KEY, COMMIT_COLUMN, PATH, key_column(view.options, read)}
+    return pa.schema([field for field in read if field.name not in told])
+
+
+def _read_of_states(view: TableView, others: pa.Schema, has_logs: bool) -> ReadColumns:
+    """What `_with_states` reads of a slice."""
+    commits = pa.field(COMMIT_COLUMN, pa.string()) if has_logs else _STATES.field(COMMIT_COLUMN)
+    return read_columns(view, pa.schema([_STATES.field(KEY), commits, *others]))
+
+
+def _with_states(
+    view: TableView, file: FileSlice | None, others: pa.Schema, logs: ReadLogs | None
+) -> pa.Table:
+    """The record key of each row, the commit that wrote it, and these columns; without a slice no
     rows."""
-    asked = _STATES
-    if file is not None and file.logs:
-        asked = pa.schema([_STATES.field(KEY), pa.field(COMMIT_COLUMN, pa.string())])
-    read = read_columns(view, asked)
-    rows = asked.empty_table() if file is None else read_slice(view.store, file, read)
+    read = _read_of_states(view, others, file is not None and bool(file.logs))
+    return read.schema.empty_table() if file is None else read_slice(view.store, file, read, logs)
+
+
+def _states(rows: pa.Table) -> pa.RecordBatch:
+    """The record key of each row, and the commit that wrote it, as a dictionary."""
     keys, commits = whole(rows[KEY]), whole(rows[COMMIT_COLUMN])
-    if asked is not _STATES:
+    if not pa.types.is_dictionary(commits.type):
         commits = commits.dictionary_encode()
     return pa.RecordBatch.from_arrays([keys, commits], schema=_STATES)
 
@@ -257,8 +315,10 @@ def _rows_of(
     states: pa.RecordBatch,
     chosen: Int64s,
     kinds: pa.Array,
+    held: pa.Table | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The chosen rows of a slice, each with its kind; what is known of them is not read again."""
+    """The chosen rows of a slice, each with its kind; what is known of them is not read again, nor
+    what is `held` of all its rows."""
     if not len(chosen):
         return
     known = pa.Table.from_batches([states.take(pa.array(chosen))])
@@ -268,13 +328,13 @@ def _rows_of(
     key = key_column(view.options, read)
     if key != KEY:  # the same texts once more
         known = known.append_column(read.field(key), known[KEY])
-    names = [*read.names, CHANGE_TYPE]
-    others = pa.schema([field for field in read if field.name not in known.column_names])
+    names, others = [*read.names, CHANGE_TYPE], _unknown(view, read)
     if not others.names:
         yield from known.select(names).to_batches()
         return
     start = given = 0
-    for table in stream_slice(view.store, file, read_columns(view, others)):
+    pieces = [held] if held is not None else _pieces(view, file, others)
+    for table in pieces:
         end = given + int(np.searchsorted(chosen[given:], start + table.num_rows))
         rows = taken(table, pa.array(chosen[given:end] - start))
         told = known.slice(given, end - given)
@@ -282,6 +342,10 @@ def _rows_of(
             told = told.append_column(others.field(name), rows[name])
         yield from told.select(names).to_batches()
         start, given = start + table.num_rows, end
+
+
+def _pieces(view: TableView, file: FileSlice, others: pa.Schema) -> Iterator[pa.Table]:
+    return stream_slice(view.store, file, read_columns(view, others))
 
 
 def _settled(

@@ -17,10 +17,13 @@ import pytest
 
 import metatable
 from metatable import CorruptError, StaleError, Table, UsageError
+from metatable.data import logs_together, slice_reader
+from metatable.data.read_columns import ReadColumns
 from metatable.engine import local
 from metatable.metadata import transaction
 from metatable.query.changes import CHANGE_TYPE, IDENTITY, _are_of_one_commit, _settled
 from metatable.storage.counters import Counters
+from metatable.storage.store import Store
 from tests.long import LONG
 from tests.model import SCHEMA, Identity, Model, Row, arrow
 
@@ -121,12 +124,14 @@ def _check(found: list[Row], model: Model, before: Told, after: Told) -> None:
 
 @pytest.mark.both_table_types
 @pytest.mark.parametrize("seed", range(20 if LONG else 1))
+@pytest.mark.parametrize("small_bytes", [0, 1 << 20])
 @pytest.mark.parametrize("scope", ["global", "partition"])
 def test_changes_between_any_two_versions_are_those_of_a_dict(
-    table_uri: str, scope: str, seed: int, monkeypatch: pytest.MonkeyPatch
+    table_uri: str, scope: str, small_bytes: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = random.Random(seed)
     monkeypatch.setattr("metatable.query.changes.PART_BYTES", draw.choice([1 << 11, 32 << 20]))
+    monkeypatch.setattr("metatable.query.changes.SMALL_BYTES", small_bytes)
     model = Model(scope == "global", ordering=False)
     index = ["record", "metadata_bloom"][seed % 2]
     table = _created(table_uri, index, scope, upkeep_files=draw.choice([0, 2]))
@@ -267,8 +272,51 @@ def test_only_groups_that_have_changed_are_read(table: Table) -> None:
     before = Counters(table.counters)
     assert told(table.changes(since=seen)) == [("k03", "update", 1)]
     read = table.counters.since(before)
+    assert read["data.row_groups"] == 2  # of the older slice the keys; of the newer one all
+
+
+def test_only_rows_that_differ_are_read_whole_of_large_slices(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metatable.query.changes.SMALL_BYTES", 0)
+    for place in range(6):
+        table.insert(arrow([row(place, city=f"c{place}")]))
+    seen = table.version
+    table.upsert(arrow([row(3, v=1, city="c3")]))
+    before = Counters(table.counters)
+    assert told(table.changes(since=seen)) == [("k03", "update", 1)]
     # of the two slices the keys; of the newer one the row
-    assert read["data.row_groups"] == 3
+    assert table.counters.since(before)["data.row_groups"] == 3
+
+
+def test_logs_of_small_slices_are_read_once_and_together(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    read = slice_reader.logs_of_each
+
+    def counted(store: Store, logs: Any, asked: ReadColumns) -> Any:
+        calls.append(len(logs))
+        return read(store, logs, asked)
+
+    options = {"bucket_count": 64, "new_groups": "log"}
+    table = metatable.create(
+        table_uri, SCHEMA, key="id", index="bucket", table_type="mor", options=options
+    )
+    table.upsert(arrow([row(number) for number in range(400)]))
+    seen = table.version
+    table.upsert(arrow([row(number, v=1) for number in range(0, 400, 2)]))
+    table.files(read_optimized=True)
+    monkeypatch.setattr(logs_together, "logs_of_each", counted)
+    for since, sides in ((1, 1), (seen, 2)):
+        calls.clear()
+        before = Counters(table.counters)
+        assert len(told(table.changes(since))) == (400 if since == 1 else 200)
+        groups = len(table.changes(since)._groups(1)[0])
+        assert sum(calls) == sides * groups > 40
+        assert len(calls) <= sides * local.LocalEngine().slots
+        logs = {1: 2, 2: 3}[sides] * groups
+        assert table.counters.since(before)["store.requests"] <= logs + 30
 
 
 def test_only_groups_that_have_changed_are_read_where_logs_come_or_go(table_uri: str) -> None:
@@ -297,6 +345,7 @@ def test_a_file_is_read_row_group_by_row_group(
     table.upsert(arrow([row(number, v=number + 1) for number in some]))
     table.delete(arrow([row(7), row(8)]))
     monkeypatch.setattr("metatable.data.base_file.STEP_BYTES", 1)
+    monkeypatch.setattr("metatable.query.changes.SMALL_BYTES", 0)
     expected = [*((f"k{number:02}", "update", number + 1) for number in some)]
     expected += [("k07", "delete", 0), ("k08", "delete", 0)]
     assert told(table.changes(since=2)) == sorted(expected)
