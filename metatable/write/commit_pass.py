@@ -87,8 +87,9 @@ from metatable.write.overwrite import (
 from metatable.write.partial_rows import made_whole
 from metatable.write.plan import WritePlan
 from metatable.write.planning import planned
-from metatable.write.prepare import distinct, keys_alone, prepared
+from metatable.write.prepare import Distinct, distinct, keys_alone, prepared, refuse_others
 from metatable.write.profile import NAMED_KEYS, PROFILE, CountGroups
+from metatable.write.receipts import FileReceipt
 from metatable.write.routes import ROUTE, route
 from metatable.write.same_rows import refuse_other_rows
 from metatable.write.stale_rows import without_stale_rows
@@ -145,14 +146,14 @@ def write(
 
     asked = operation, dict(note or {}), given, named, sort_by
     with prepared_near(engine, rows, snapshot, prepare) as (near, rows):
-        once, count = distinct(near, rows, options, operation)
+        once = distinct(near, rows, options, operation)
 
         def attempt(number: int) -> WriteResult:
             young = number == 1 and clock.now_ms() - began_ms < YOUNG_MS
             base = first if young else begin()
             if not base.base.is_of(first.base):  # the rows were prepared for that one
                 raise StaleError("table was replaced by another one", path=store.uri)
-            return _Attempt(base, near, engine, once, count, *asked).run(number, began)
+            return _Attempt(base, near, engine, once, *asked).run(number, began)
 
         return attempts(operation, options.commit_retries, attempt)
 
@@ -207,12 +208,10 @@ class _Attempt:
     """The engine that looks the rows' keys up."""
     source: Engine[Any]
     """The engine that the rows came from, as a rule the same."""
-    rows: Any
-    count: int
-    """How many rows were given."""
+    given: Distinct
     operation: str
     note: Mapping[str, str]
-    given: _Given
+    columns: _Given
     named: tuple[str, ...]
     sort_by: tuple[str, ...]
 
@@ -260,28 +259,29 @@ class _Attempt:
 
     def _with_columns(self, snapshot: Snapshot) -> Snapshot:
         """The base version with the columns that come with the rows."""
-        columns = self.given.columns(snapshot)
+        columns = self.columns.columns(snapshot)
         if columns == snapshot.table_schema:
             return snapshot
         return snapshot.with_columns(columns.encode())
 
     def _rows(self, snapshot: Snapshot) -> Any:
         """The prepared rows; again where the columns have changed since they were."""
-        held = self.engine.schema(self.rows)
+        rows = self.given.rows
+        held = self.engine.schema(rows)
         if self.operation == DELETE:
-            return self.rows
+            return rows
         own = [field for field in held if field.name not in (KEY, PATH)]
-        given = self.given.schema.names
+        given = self.columns.schema.names
         if self.operation == MERGE:
             wanted = [field for field in snapshot.schema if field.name in given]
         else:
             wanted = list(snapshot.schema)
         if [(one.name, one.type) for one in own] == [(one.name, one.type) for one in wanted]:
-            return self.rows
+            return rows
         if self.operation == DELETE_PARTITION:
             kept = _no_rows(self.engine, snapshot)
         else:
-            kept = self.engine.select(self.rows, [name for name in held.names if name in given])
+            kept = self.engine.select(rows, [name for name in held.names if name in given])
         return prepared(self.engine, kept, snapshot.options, snapshot.schema, self.operation)
 
     @contextmanager
@@ -296,9 +296,11 @@ class _Attempt:
             order=order,
             refuses=self.operation in INSERTS,
             sums=not self.engine.in_process and not (placed and self.operation == DELETE),
-            given=self.count,
+            given=self.given.given,
         )
         profile = self.engine.run(located, count, PROFILE)
+        if count.sums:
+            refuse_others(self.engine, located, snapshot.options, self.given, profile)
         if self.operation in INSERTS:
             _refuse_existing(profile)
         ordering = snapshot.options.ordering
@@ -333,9 +335,16 @@ class _Attempt:
         engine, rows, plan = self._planned(snapshot, index, known, gone)
         spread = _spread(engine, rows, plan)
         leaving = (rows, gone) if gone else None
-        written = written_groups(engine, transaction, snapshot, index, plan, spread, leaving)
-        if plan.sums_keys:
-            refuse_other_rows(known.profile, written.receipts, self.operation)
+        has_keys = any(one.has_keys for one in partitions_of(snapshot.options, index))
+
+        def check(receipts: Sequence[FileReceipt]) -> None:
+            if plan.sums_keys:
+                refuse_other_rows(known.profile, receipts, self.operation)
+                if gone and has_keys:  # asked for once more, to tell which keys come back
+                    refuse_others(engine, rows, snapshot.options, self.given)
+
+        told = engine, transaction, snapshot, index, plan, spread, leaving, check
+        written = written_groups(*told)
         counts = RowCounts.total([unwritten, *(one.counts for one in written.receipts)])
         if gone:
             counts = replace(counts, deleted=gone.deleted(counts.updated))

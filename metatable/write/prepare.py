@@ -8,6 +8,7 @@ rows go to their key's task.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,21 +17,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.align import align
-from metatable.data.key_texts import KEY, PATH, own_identity_columns, texts_of
+from metatable.data.key_texts import (
+    KEY,
+    PATH,
+    identity_columns,
+    own_identity_columns,
+    texts_of,
+)
 from metatable.data.keygen import KeyGenerator
 from metatable.data.merge import deduplicate
 from metatable.data.operations import DELETE, MERGE
 from metatable.data.options import Options
 from metatable.engine.partitions import pieces
 from metatable.engine.protocol import TASK_COLUMN, Engine
-from metatable.storage.arrays import UInt64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
 from metatable.storage.ordering import has_repeats
 from metatable.write.profile import NAMED_KEYS
+from metatable.write.same_rows import (
+    IDENTITY_SUM,
+    add_identities,
+    hash_sum,
+    identity_hashes,
+    identity_sum,
+    other_rows,
+    sum_of,
+)
 
-__all__ = ["distinct", "keys_alone", "prepared"]
+__all__ = ["Distinct", "distinct", "keys_alone", "prepared", "refuse_others"]
 
 LONGEST_KEY = 32_767
 """Bytes of an HFile's key."""
@@ -43,8 +58,11 @@ ROWS_TOGETHER = 1 << 18
 """Rows among which a task looks for those of one key."""
 
 _HASH = "_metatable_hash"
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-_EQUAL_HASHES = pa.schema([pa.field("rows", pa.int64()), pa.field("again", pa.bool_())])
+_EQUAL_HASHES = pa.schema(
+    [pa.field("rows", pa.int64()), pa.field("again", pa.bool_()), pa.field("sum", pa.int64())]
+)
+_TASK = pa.schema([pa.field(TASK_COLUMN, pa.int32())])
+_REPEATED = pa.schema([pa.field("keys", pa.list_(pa.string())), pa.field("sum", pa.int64())])
 
 
 def prepared(
@@ -144,54 +162,93 @@ def _refuse_long(options: Options, keys: pa.Array, paths: pa.Array) -> None:
         )
 
 
-def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -> tuple[Any, int]:
-    """(rows with one row a key; how many were given). Raises UsageError for repeated keys without
-    an ordering.
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """Rows with one row a key; how many were given; and the sum of the hashes of what tells them
+    apart (`same_rows.py`), None where nobody looks at it: rows in this process stay what they
+    are."""
+
+    rows: Any
+    given: int
+    sum: int | None
+
+
+def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -> Distinct:
+    """One row a key. Raises UsageError for repeated keys without an ordering.
 
     Hashes are compared first, eight bytes per row; texts only where two are equal.
     """
-    identity = [KEY] if options.is_global else [KEY, PATH]
-    given, is_doubtful = _repeats(engine, rows, identity)
+    identity = identity_columns(options, [KEY, PATH])
+    once, is_doubtful = _repeats(engine, rows, identity)
     if not is_doubtful:
-        return rows, given
-    count = max(engine.slots, -(-given // ROWS_TOGETHER))
+        return once
+    count = max(engine.slots, -(-once.given // ROWS_TOGETHER))
+    found = _by_keys(engine, rows, identity, count)
+    repeated = [key for some in found["keys"].to_pylist() for key in some]
+    if not repeated:
+        return once
     names = engine.columns(rows)
-    field = pa.schema([pa.field(TASK_COLUMN, pa.int32())])
-    spread = partial(_by_key, count)
-    keys = engine.extend(engine.select(rows, identity), [KEY], spread, field)
-    found = engine.run(
-        engine.exchange(keys, TASK_COLUMN, count),
-        partial(_repeated, identity),
-        pa.schema([pa.field("keys", pa.string())]),
-    )
-    if not found.num_rows:
-        return rows, given
-    ordering = options.ordering if options.ordering in engine.columns(rows) else None
+    ordering = options.ordering if options.ordering in names else None
     if ordering is None and operation != DELETE:
         raise UsageError(
             "keys repeat in the rows given",
-            keys=sorted(found["keys"].to_pylist())[:NAMED_KEYS],
+            keys=sorted(repeated)[:NAMED_KEYS],
             expected="each key once, or rows with an ordering column",
         )
-    together = engine.exchange(engine.extend(rows, [KEY], spread, field), TASK_COLUMN, count)
+    extended = engine.extend(rows, [KEY], partial(_by_key, count), _TASK)
+    together = engine.exchange(extended, TASK_COLUMN, count)
     schema = engine.schema(rows)
-    once = engine.map(together, names, partial(_deduplicated, identity, ordering), schema)
-    return once, given
+    made = engine.map(together, names, partial(_deduplicated, identity, ordering), schema)
+    return Distinct(made, once.given, None if once.sum is None else sum_of(found["sum"]))
 
 
-def _repeats(engine: Engine[Any], rows: Any, identity: Sequence[str]) -> tuple[int, bool]:
-    """How many rows there are, and whether two of them have the same hash."""
+def refuse_others(
+    engine: Engine[Any],
+    rows: Any,
+    options: Options,
+    given: Distinct,
+    profile: pa.Table | None = None,
+) -> None:
+    """Raises UsageError where `rows`, which come of those that were given, are others by now. A
+    `profile` of them spares the first look; a row whose key is stored twice is there twice."""
+    if given.sum is None:
+        return
+    identity = identity_columns(options, [KEY, PATH])
+    if profile is not None:
+        total = identity_sum(identity, profile)
+    else:
+        texts = engine.select(rows, identity)
+        told = engine.run(texts, partial(add_identities, identity), IDENTITY_SUM)
+        total = sum_of(told["sum"])
+    if total != given.sum:
+        count = max(engine.slots, -(-given.given // ROWS_TOGETHER))
+        if sum_of(_by_keys(engine, rows, identity, count)["sum"]) != given.sum:
+            raise other_rows()
+
+
+def _by_keys(engine: Engine[Any], rows: Any, identity: Sequence[str], count: int) -> pa.Table:
+    """In `_REPEATED`, what so many tasks tell that are given all rows of some keys."""
+    texts = engine.select(rows, identity)
+    keys = engine.extend(texts, [KEY], partial(_by_key, count), _TASK)
+    dealt = engine.exchange(keys, TASK_COLUMN, count)
+    return engine.run(dealt, partial(_repeated, identity), _REPEATED)
+
+
+def _repeats(engine: Engine[Any], rows: Any, identity: Sequence[str]) -> tuple[Distinct, bool]:
+    """The rows as they are, and whether two of them have the same hash."""
     here = engine.held(rows)
     if here is not None and sum(map(len, here)) <= FEW_ROWS:
-        hashes = [np.zeros(0, np.uint64), *(_hashed(identity, batch) for batch in here)]
+        hashes = [np.zeros(0, np.uint64), *(identity_hashes(identity, batch) for batch in here)]
         if not has_repeats(np.concatenate(hashes)):
-            return sum(map(len, here)), False
+            return Distinct(rows, sum(map(len, here)), None), False
     tasks = engine.slots * HASH_TASKS_PER_SLOT
     fields = pa.schema([pa.field(_HASH, pa.int64()), pa.field(TASK_COLUMN, pa.int32())])
     hashes = engine.map(rows, identity, partial(_hashes, identity, tasks), fields)
     spread = engine.exchange(hashes, TASK_COLUMN, tasks)
     found = engine.run(spread, _equal_hashes, _EQUAL_HASHES)
-    return int(pc.sum(found["rows"]).as_py() or 0), bool(pc.any(found["again"]).as_py())
+    total = None if engine.in_process else sum_of(found["sum"])
+    given = int(pc.sum(found["rows"]).as_py() or 0)
+    return Distinct(rows, given, total), bool(pc.any(found["again"]).as_py())
 
 
 def _hashes(
@@ -201,16 +258,9 @@ def _hashes(
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        hashes = _hashed(identity, batch)
+        hashes = identity_hashes(identity, batch)
         columns = [pa.array(hashes.view(np.int64)), pa.array((hashes % tasks).astype(np.int32))]
         yield pa.RecordBatch.from_arrays(columns, names=[_HASH, TASK_COLUMN])
-
-
-def _hashed(identity: Sequence[str], batch: pa.RecordBatch) -> UInt64s:
-    hashes = xxh64(batch[KEY], 0)
-    for name in identity[1:]:
-        hashes = hashes * _ODD + xxh64(batch[name], 0)
-    return hashes
 
 
 def _equal_hashes(
@@ -219,7 +269,8 @@ def _equal_hashes(
     parts = [batch[_HASH].to_numpy() for batch in batches]
     hashes = np.concatenate(parts).view(np.uint64)
     again = has_repeats(hashes)
-    yield pa.RecordBatch.from_pylist([{"rows": len(hashes), "again": again}], schema=_EQUAL_HASHES)
+    told = {"rows": len(hashes), "again": again, "sum": hash_sum(hashes)}
+    yield pa.RecordBatch.from_pylist([told], schema=_EQUAL_HASHES)
 
 
 def _by_key(
@@ -233,14 +284,15 @@ def _by_key(
 def _repeated(
     identity: Sequence[str], batches: Iterator[pa.RecordBatch], counters: Counters
 ) -> Iterator[pa.RecordBatch]:
+    """Task: some keys that repeat, and the sum of hashes of all rows but for repeats."""
     counted = [
         piece.group_by(list(identity)).aggregate([([], "count_all")]) for piece in pieces(batches)
     ]
     counts = pa.concat_tables(counted).group_by(list(identity)).aggregate([("count_all", "sum")])
-    again = counts.filter(pc.greater(counts["count_all_sum"], 1))
-    keys = pc.array_sort_indices(again[KEY].combine_chunks())[:NAMED_KEYS]
-    named = again[KEY].combine_chunks().take(keys)
-    yield pa.RecordBatch.from_arrays([named], names=["keys"])
+    again = counts.filter(pc.greater(counts["count_all_sum"], 1))[KEY].combine_chunks()
+    named = again.take(pc.array_sort_indices(again)[:NAMED_KEYS]).to_pylist()
+    total = hash_sum(identity_hashes(identity, counts.select(list(identity))))
+    yield pa.RecordBatch.from_pylist([{"keys": named, "sum": total}], schema=_REPEATED)
 
 
 def _deduplicated(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -91,12 +91,13 @@ def written_groups(
     plan: WritePlan,
     spread: Any,
     gone: tuple[Any, Overwritten] | None = None,
+    check: Callable[[Sequence[FileReceipt]], None] | None = None,
 ) -> Written:
     """Write the groups of a plan, given its rows, spread over its tasks, or in this process as they
     are (`TaskRows`).
 
     `gone`: where partitions are overwritten, the rows with where their keys are now, and what
-    leaves the table.
+    leaves the table. `check`: raises where it is not to be published, before the index is built.
     """
     store = transaction.store
     transaction.planned, transaction.speculates = plan.paths, engine.speculates
@@ -113,6 +114,8 @@ def written_groups(
         located, leaving = gone
         runs += entries_gone(engine, located, leaving, snapshot, plan, partitions, scratch)
         replaced = leaving.told(plan)
+    if check is not None:
+        check(receipts)
     _log.info("%d files are written, building the index", len(receipts))
     adds, files = build_hfiles(engine, store, scratch, partitions, runs, transaction.owner)
     return Written(tuple(receipts), tuple(runs), scratch, adds, files, replaced)

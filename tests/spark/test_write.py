@@ -271,7 +271,7 @@ def test_keys_that_repeat_only_when_rows_are_worked_out_again_are_refused(
     monkeypatch.setattr(commit_pass, "distinct", distinct)
     given = spark.createDataFrame(rows(0, 2)).coalesce(1)
     given = given.mapInArrow(drawn, given.schema)
-    with pytest.raises(UsageError, match=r"came out otherwise .*'k1'"):
+    with pytest.raises(UsageError, match="came out otherwise"):
         table.upsert(given)
     assert table.scan().count() == 0
 

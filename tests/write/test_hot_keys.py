@@ -36,7 +36,7 @@ def test_a_task_holds_a_row_a_key_of_each_piece(
             yield pa.record_batch(columns)
 
     [repeated] = prepare._repeated(identity, given(), Counters())
-    assert repeated["keys"].to_pylist() == ["hot" * 100, *(f"key {one}" for one in range(4))]
+    assert repeated["keys"].to_pylist() == [["hot" * 100, *(f"key {one}" for one in range(4))]]
     batches = [*prepare._deduplicated(identity, ordering, given(), Counters())]
     found = {row[KEY]: row.get("row") for batch in batches for row in batch.to_pylist()}
     last = {f"key {number % 7}": (number + 1) * ROWS - 1 for number in range(BATCHES)}
