@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metatable.data.key_footer import sound_filter
-from metatable.data.parquet import open_parquet
+from metatable.data.parquet import OpenedFile, open_parquet
 from metatable.data.schema import KEY_COLUMN
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile
@@ -89,7 +89,7 @@ def stream_base_file(
     with open_parquet(store, data_file) as parquet:
         given = 0
         asked = AskedColumns.of(StoredColumns.of(parquet, data_file.path), schema, columns)
-        for groups in _steps(parquet.metadata, asked.names):
+        for groups in _steps(parquet, asked.names):
             table = read_groups(store, data_file, parquet, groups, asked)
             given += table.num_rows
             yield table
@@ -113,18 +113,18 @@ def read_groups(
 
 
 def _steps(
-    footer: pq.FileMetaData, names: Iterable[str], groups: Iterable[int] | None = None
+    parquet: OpenedFile, names: Iterable[str], groups: Iterable[int] | None = None
 ) -> Iterator[list[int]]:
     """Row groups (None: all), ascending; neighbours are joined up while these columns of them stay
-    below STEP_BYTES."""
-    paths = [footer.schema.column(leaf).path for leaf in range(footer.num_columns)]
-    starts = tuple(f"{name}." for name in names)
-    leaves = [leaf for leaf, path in enumerate(paths) if f"{path}.".startswith(starts)]
+    below STEP_BYTES. Raises CorruptError."""
+    footer = parquet.metadata
+    every = [*(range(footer.num_row_groups) if groups is None else groups)]
+    sizes = [footer.row_group(group).total_byte_size for group in every]
+    if sum(sizes) > STEP_BYTES:
+        sizes = _bytes_of(parquet, every, names)
     step: list[int] = []
     held = 0
-    for group in range(footer.num_row_groups) if groups is None else groups:
-        chunks = map(footer.row_group(group).column, leaves)
-        size = sum(chunk.total_uncompressed_size for chunk in chunks)
+    for group, size in zip(every, sizes, strict=True):
         if step and (held + size > STEP_BYTES or group > step[-1] + 1):
             yield step
             step, held = [], 0
@@ -132,6 +132,20 @@ def _steps(
         held += size
     if step:
         yield step
+
+
+def _bytes_of(parquet: OpenedFile, groups: Iterable[int], names: Iterable[str]) -> list[int]:
+    """The bytes of these columns, before compression, in each of these row groups. Raises
+    CorruptError."""
+    footer = parquet.metadata
+    paths = [footer.schema.column(leaf).path for leaf in range(footer.num_columns)]
+    starts = tuple(f"{name}." for name in names)
+    leaves = [leaf for leaf, path in enumerate(paths) if f"{path}.".startswith(starts)]
+    parquet.check_chunks(leaves)
+    return [
+        sum(footer.row_group(group).column(leaf).total_uncompressed_size for leaf in leaves)
+        for group in groups
+    ]
 
 
 def read_record_keys(
@@ -153,8 +167,8 @@ def stream_record_keys(
     """What `read_record_keys` gives, some STEP_BYTES at a time and not copied: the key texts of
     neighbouring rows, and the position of the first of them."""
     with open_parquet(store, data_file) as parquet:
-        starts, groups = _row_groups(parquet.metadata, first, last)
-        for step in _steps(parquet.metadata, [KEY_COLUMN], groups):
+        starts, groups = _row_groups(parquet, first, last)
+        for step in _steps(parquet, [KEY_COLUMN], groups):
             column = parquet.read_row_groups(step, [KEY_COLUMN]).column(KEY_COLUMN)
             store.counters.add("data.row_groups", len(step))
             if column.null_count:
@@ -174,13 +188,15 @@ def _check_rows(data_file: DataFile, expected: int, found: int) -> None:
 
 
 def _row_groups(
-    footer: pq.FileMetaData, first: str | None, last: str | None
+    parquet: OpenedFile, first: str | None, last: str | None
 ) -> tuple[Int64s, list[int]]:
     """(the row at which each row group starts, and behind them the end; which row groups may hold
-    keys of the range)."""
+    keys of the range). Raises CorruptError."""
+    footer = parquet.metadata
     counts = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
     starts: Int64s = np.cumsum([0, *counts])
     leaf = _key_leaf(footer)
+    parquet.check_chunks([leaf])
     low = None if first is None else first.encode()
     high = None if last is None else last.encode()
     groups = [

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +34,8 @@ from metatable.data.slices import DataFile
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import DYNAMIC, SIMPLE, FilterForm, HudiBloom
 from metatable.storage.parquet.bloom_filter import Place
-from metatable.storage.parquet.footer import ToldChunk, damaged, read_footer
+from metatable.storage.parquet.footer import ToldChunk, damaged, footer_bytes, understood
+from metatable.storage.parquet.sound_chunks import check_chunks
 from metatable.storage.store import Store
 
 __all__ = [
@@ -153,7 +155,7 @@ def sound_ends(footer: pq.FileMetaData) -> tuple[str, str] | None:
     """The least and the greatest key of a file of ours. A footer has no checksum, so they are told
     only where it says the same twice: under names, and of its row groups."""
     words = footer.metadata or {}
-    least, most = _bounds_of_groups(_key_chunks(footer, ""))
+    least, most = _bounds_of_groups(_key_chunks(footer, _key_leaf(footer, "")))
     if least is None or most is None:
         return None
     told = words.get(_MINIMUM.encode()), words.get(_MAXIMUM.encode())
@@ -181,10 +183,13 @@ def read_key_footer(store: Store, file: DataFile) -> tuple[KeyFooter, HudiFilter
     """
     store.counters.add("data.footers_read")
     size_bytes = file.size_bytes or store.size(file.path) or 0
-    parquet = read_footer(store, file.path, size_bytes)
+    raw = footer_bytes(partial(store.read, file.path), file.path, size_bytes)
+    parquet = understood(raw, file.path)
     try:
         words = parquet.metadata or {}
-        chunks = _key_chunks(parquet, file.path)
+        leaf = _key_leaf(parquet, file.path)
+        check_chunks(raw, parquet, file.path, [leaf])
+        chunks = _key_chunks(parquet, leaf)
         hudi = _hudi_filter(words)
         minimum, maximum = _bounds(words, chunks, file.path)
         places = _places(chunks)
@@ -195,12 +200,16 @@ def read_key_footer(store: Store, file: DataFile) -> tuple[KeyFooter, HudiFilter
     return KeyFooter(minimum, maximum, hudi is not None, places), hudi
 
 
-def _key_chunks(parquet: pq.FileMetaData, path: str) -> list[ToldChunk]:
-    """The key column's chunk in each row group that has rows."""
+def _key_leaf(parquet: pq.FileMetaData, path: str) -> int:
+    """The number of the key column among the leaf columns. Raises CorruptError."""
     leaves = [parquet.schema.column(leaf).path for leaf in range(parquet.num_columns)]
     if KEY_COLUMN not in leaves:
         raise CorruptError("data file has no key column", path=path, expected=KEY_COLUMN)
-    leaf = leaves.index(KEY_COLUMN)
+    return leaves.index(KEY_COLUMN)
+
+
+def _key_chunks(parquet: pq.FileMetaData, leaf: int) -> list[ToldChunk]:
+    """The key column's chunk in each row group that has rows."""
     groups = range(parquet.num_row_groups)
     own = [group for group in groups if parquet.row_group(group).num_rows]
     return [ToldChunk.of(parquet, group, leaf) for group in own]

@@ -151,6 +151,7 @@ def of_file(
             of_table(rows.select(list(held.values())).rename_columns(list(held)), list(held))
             for rows in _row_groups(parquet, list(held.values()))
         ]
+        parquet.check_chunks()
         sizes = stored_sizes(parquet.metadata)
     of_rows = zip(of_all(parts), held.values(), strict=True)
     return [

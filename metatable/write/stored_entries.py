@@ -274,6 +274,7 @@ def _footer_stats(files: StoredFiles, made: FileSlice, others: dict[str, int]) -
                 others, {path: one for path, one in stored.ids().items() if path not in known}
             )
         wanted = pa.schema([one for one in files.schema if one.name in files.columns])
+        parquet.check_chunks()
         return of_footer(footer, held, wanted)
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "Location",
     "Meta",
     "Page",
+    "Sizes",
     "Statistics",
     "Word",
 ]
@@ -69,6 +70,12 @@ class Statistics:
 
     OLD_GREATEST, OLD_LEAST, NULLS = 1, 2, 3
     GREATEST, LEAST, GREATEST_IS_EXACT, LEAST_IS_EXACT = 5, 6, 7, 8
+
+
+class Sizes:
+    """SizeStatistics of a column chunk: two lists, a number a level."""
+
+    UNENCODED, REPETITION, DEFINITION = 1, 2, 3
 
 
 class Page:

@@ -17,6 +17,7 @@ from metatable.storage.errors import CorruptError
 from metatable.storage.made_once import made_once
 from metatable.storage.parquet.fields import Column, Element, Footer, Group, Meta, Word
 from metatable.storage.parquet.footer import MAGIC, footer_bytes
+from metatable.storage.parquet.sound_chunks import WRONG_SIZES, sizes_fit
 from metatable.storage.parquet.thrift import Elements, Struct, decode_struct
 from metatable.storage.store import Store
 
@@ -39,7 +40,9 @@ Long are those with a filter under a key: Hudi's of a million keys takes 2.3 MB.
 
 _MOST_DEPTH = 64
 """Levels of a schema."""
-_REPEATED = 2
+_OPTIONAL, _REPEATED = 1, 2
+_BINARY = 6
+"""The type of values of any length."""
 
 _ENCRYPTED_FOOTER = {Footer.ENCRYPTION, Footer.SIGNATURE}
 _ENCRYPTED_COLUMN = {Column.CRYPTO, Column.ENCRYPTED_META}
@@ -74,6 +77,13 @@ class Leaf:
     def is_repeated(self) -> bool:
         """Whether a row may have another number of values than one."""
         return any(element.get(Element.REPETITION) == _REPEATED for element in self.elements)
+
+    @made_once
+    def levels(self) -> tuple[int, int]:
+        """The greatest repetition and definition level of its values."""
+        told = [element.get(Element.REPETITION) for element in self.elements]
+        repeated = told.count(_REPEATED)
+        return repeated, repeated + told.count(_OPTIONAL)
 
     def stands_for(self, other: Leaf) -> bool:
         """Whether chunks of this leaf mean the same among those of the other's file."""
@@ -238,6 +248,8 @@ class ParquetParts:
         if type(kind) is not int or meta.get(Meta.TYPE) != kind:
             what, found = "column chunk of another type", meta.get(Meta.TYPE)
             raise chunk.wrong(what, offset, expected=kind, found=found)
+        if not sizes_fit(meta.get(Meta.SIZES), *leaf.levels, kind == _BINARY):
+            raise chunk.wrong(WRONG_SIZES, offset)
         if not isinstance(encodings, Elements):
             raise chunk.wrong("column chunk without encodings", offset, found=encodings)
         if size and not len(MAGIC) <= offset <= self.data_end - size:

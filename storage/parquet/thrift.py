@@ -84,10 +84,13 @@ class Elements(list[Any]):
         self.kind = kind
 
 
-def decode_struct(raw: bytes | memoryview, path: str, start: int = 0) -> tuple[Struct, int]:
-    """The struct that begins at `start`, and where it ends. Raises CorruptError, naming `path`."""
+def decode_struct(
+    raw: bytes | memoryview, path: str, start: int = 0, behind: int = 0
+) -> tuple[Struct, int]:
+    """The struct that begins at `start`, and where it ends; or what follows there in one, `behind`
+    the field of this id. Raises CorruptError, naming `path`."""
     reader = _Reader(raw, path, start)
-    return reader.struct(0), reader.place
+    return reader.struct(0, behind), reader.place
 
 
 def encode_struct(value: Struct) -> bytes:
@@ -103,9 +106,9 @@ class _Reader:
         self.path = path
         self.place = place
 
-    def struct(self, depth: int) -> Struct:
+    def struct(self, depth: int, last: int = 0) -> Struct:
         fields = Struct()
-        kinds, last, raw = fields.kinds, 0, self.raw
+        kinds, raw = fields.kinds, self.raw
         end = len(raw)
         while head := self.byte():
             last = last + (head >> 4) if head >> 4 else self.zigzag()

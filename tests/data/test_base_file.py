@@ -25,10 +25,12 @@ from metatable.data.schema import META_COLUMNS, META_FIELDS
 from metatable.data.slices import DataFile
 from metatable.storage.errors import CorruptError, StoreError
 from metatable.storage.filters.hudi import DYNAMIC, HudiBloom
+from metatable.storage.parquet.fields import Element, Footer
 from metatable.storage.parquet.offset_index import ROW, decode_offset_indexes
 from metatable.storage.parquet.parts import ParquetParts
 from metatable.storage.store import Store
 from tests.data.test_schema import EVERY_TYPE, FULL_ROW
+from tests.storage.parquet.files import footer_of, with_footer
 
 T = "20250102030405006"
 FILE = DataFile("city=sf", "f-0", "0-0-0", T)
@@ -373,6 +375,31 @@ def test_a_flipped_byte_in_the_data_is_found_by_the_page_checksum(store: Store) 
     store.put(FILE.path, bytes(body))
     with pytest.raises(CorruptError, match="not readable"):
         base_file.read_record_keys(store, data_file)
+
+
+@pytest.mark.parametrize("step_bytes", [base_file.STEP_BYTES, 1])
+@pytest.mark.parametrize("column", ["_hoodie_record_key", "val"])
+def test_one_bit_of_a_schema_ends_no_process(
+    store: Store, monkeypatch: pytest.MonkeyPatch, column: str, step_bytes: int
+) -> None:
+    """A column that may be null may not: its chunks tell sizes of the one that might."""
+    monkeypatch.setattr(base_file, "STEP_BYTES", step_bytes)
+    data_file = written(store, rows(25))
+    body = store.fetch(data_file.path)
+    footer = footer_of(body)
+    [element] = [one for one in footer[Footer.SCHEMA] if one[Element.NAME] == column.encode()]
+    assert element[Element.REPETITION] == 1
+    element[Element.REPETITION] = 0
+    store.put(data_file.path, with_footer(body, footer))
+    with pytest.raises(CorruptError):
+        [*base_file.stream_base_file(store, data_file, rows(0).schema)]
+    with pytest.raises(CorruptError):
+        statistics.of_file(store, data_file, ["id"])
+    if column == "_hoodie_record_key":
+        with pytest.raises(CorruptError):
+            base_file.read_record_keys(store, data_file, "k00003", "k00005")
+        with pytest.raises(CorruptError):
+            key_footer.read_key_footer(store, data_file)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -823,6 +823,7 @@ def test_bytes_for_which_there_is_no_memory_are_not_told_as_damaged(
         raise pa.ArrowMemoryError("malloc of size 64 failed")
 
     monkeypatch.setattr("pyarrow.parquet.ParquetFile", fails)
+    monkeypatch.setattr("metatable.data.parquet.OpenedFile", fails)
     with pytest.raises(MemoryError, match="malloc"):
         table.verify()
 
