@@ -33,7 +33,7 @@ from metatable.data.option_values import (
 from metatable.storage import filters
 from metatable.storage.errors import UsageError
 
-__all__ = ["check_bucketed", "check_options", "check_types", "names_of"]
+__all__ = ["below_range", "check_bucketed", "check_options", "check_types", "names_of"]
 
 _PLACES = {
     "hbase_table": re.compile(r"(\w[\w.-]*:)?\w[\w.-]*", re.ASCII),
@@ -61,6 +61,8 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 """Least and most of each number. A lease of more than a day keeps a dead writer's traces so long;
 beyond 256 MiB a block is taken for damage. The number of a bucket has eight digits."""
+_RATES = ("footer_bloom_fpp", "filter_fpp")
+"""Between 0 and 1, neither of the two."""
 
 
 def check_options(options: OptionValues, columns: Sequence[str]) -> None:
@@ -152,6 +154,14 @@ def _check_outside(options: OptionValues) -> None:
             )
 
 
+def below_range(options: OptionValues) -> dict[str, float]:
+    """Numbers that no table can have, whoever wrote it, by their options. None is too large: a
+    version to come may go further, and a lease may have no end."""
+    low = {word for word, (least, _) in _RANGES.items() if getattr(options, word) < least}
+    low |= {word for word in _RATES if getattr(options, word) <= 0}
+    return {word: getattr(options, word) for word in sorted(low)}
+
+
 def _check_numbers(options: OptionValues) -> None:
     """All numbers are in their ranges."""
     for word, (least, most) in _RANGES.items():
@@ -160,7 +170,7 @@ def _check_numbers(options: OptionValues) -> None:
             raise UsageError(
                 "option out of range", option=word, expected=expected, found=getattr(options, word)
             )
-    for word in ("footer_bloom_fpp", "filter_fpp"):
+    for word in _RATES:
         if not 0 < getattr(options, word) < 1:
             raise UsageError(
                 "option out of range",

@@ -13,7 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from metatable.data.option_checks import check_bucketed, check_options, check_types, names_of
+from metatable.data.option_checks import (
+    below_range,
+    check_bucketed,
+    check_options,
+    check_types,
+    names_of,
+)
 from metatable.data.option_values import (
     BUCKET,
     COPY_ON_WRITE,
@@ -109,6 +115,8 @@ class Options(OptionValues):
             raise CorruptError(
                 "options are damaged", path=path, expected=expected, found=made.buckets
             )
+        if low := below_range(made):
+            raise CorruptError("options are damaged: numbers are too low", path=path, found=low)
         return made
 
     def changed(self, given: Mapping[str, Any], columns: Sequence[str]) -> Options:
