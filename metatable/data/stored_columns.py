@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from metatable.data.align import is_list, null_mask, offsets_of, widens
-from metatable.data.nulls import nulls
+from metatable.data.nulls import nulls, without_nulls
 from metatable.data.schema import KEY_COLUMN, META_COLUMNS, META_FIELDS
 from metatable.data.schema_text import FIELD_ID, GREATEST_ID, Column, TableSchema
 from metatable.storage.errors import CorruptError
@@ -286,7 +286,8 @@ def _struct(
         if not field.nullable and inner.filter(array.is_valid()).null_count:
             what = "data file holds nulls in a required column"
             raise CorruptError(what, path=path, found=f"{name}.{field.name}")
-        columns.append(inner if fit is None else fit(inner))
+        inner = inner if fit is None else fit(inner)
+        columns.append(inner if field.nullable else without_nulls(inner))
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=null_mask(array))
 
 

@@ -80,6 +80,24 @@ def test_null_structs_with_a_required_field_are_written(
     assert table.verify().findings == ()
 
 
+@pytest.mark.parametrize("new_groups", ["base", "log"])
+@pytest.mark.parametrize("log_format", ["avro", "parquet"])
+def test_null_structs_with_a_required_field_are_read_from_logs(
+    tmp_path: Path, log_format: str, new_groups: str
+) -> None:
+    options = {"log_format": log_format, "new_groups": new_groups, "table_type": "mor"}
+    uri = tmp_path / "table"
+    table = metatable.create(uri, SCHEMA, key="id", index="record", options=options)
+    for rows in (ROWS, [{"id": "a", "at": None}], [{"id": "c", "at": None}]):
+        table.upsert(pa.Table.from_pylist(rows, SCHEMA))
+    expected = [{"id": key, "at": None} for key in "abc"]
+    for found in (table.scan(), table.changes(0, columns=SCHEMA.names)):
+        assert found.to_arrow().select(SCHEMA.names).sort_by("id").to_pylist() == expected
+    table.compact_logs(ratio=0)
+    assert table.scan().to_arrow().sort_by("id").to_pylist() == expected
+    assert table.verify().findings == ()
+
+
 @pytest.mark.both_table_types
 @pytest.mark.parametrize("verb", ["upsert", "merge"])
 def test_a_struct_with_a_required_field_may_be_left_out_or_come_later(
