@@ -9,7 +9,15 @@ from itertools import zip_longest
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
-from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    CharType,
+    MapType,
+    StringType,
+    StructType,
+    VarcharType,
+)
 
 from metatable.spark.types import spark_schema
 from metatable.storage.errors import UsageError
@@ -40,7 +48,7 @@ def weight_of_row(schema: StructType) -> Column:
         column = named(field.name)
         if isinstance(field.dataType, ArrayType | MapType | StructType):
             column = F.to_json(F.struct(column))
-        elif not isinstance(field.dataType, BinaryType | StringType):
+        elif not isinstance(field.dataType, BinaryType | StringType | CharType | VarcharType):
             continue
         parts.append(F.coalesce(F.octet_length(column).cast("long"), F.lit(0)))
     return _sum(parts)

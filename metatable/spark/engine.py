@@ -40,7 +40,7 @@ from metatable.engine.protocol import Task
 from metatable.spark.columns import literal, named, weight_of_row, within
 from metatable.spark.demands import check_session, is_connect, is_session, mendable, planning
 from metatable.spark.plans import is_stored, size_told
-from metatable.spark.types import arrow_schema, carried, task_schema
+from metatable.spark.types import arrow_schema, carried, spark_schema, task_schema
 from metatable.spark.workers import (
     BATCH_ROWS,
     COUNTED,
@@ -307,8 +307,9 @@ class SparkEngine:
         if self._weighed[1] > count or self._weighed[2] > size_bytes:
             return None
         schema = self.schema(rows)
+        plain = spark_schema(schema)  # pyspark itself sends the driver no char(5)
         try:
-            found = self.to_table(rows).to_batches()
+            found = self.to_table(_cast(rows, plain)).to_batches()
         except Exception as error:
             if "spark.driver.maxResultSize" in str(error):
                 return None
@@ -338,6 +339,19 @@ def _chosen(rows: DataFrame, *columns: Column | str) -> DataFrame:
     """Some columns of the rows; what Spark says of them is told as an error of ours."""
     with _own_errors():
         return rows.select(*columns)
+
+
+def _cast(rows: DataFrame, schema: StructType) -> DataFrame:
+    """The rows in these types, which are other names for theirs."""
+    fields = zip(rows.schema.fields, schema.fields, strict=True)
+    other = [one.dataType != plain.dataType for one, plain in fields]
+    if not any(other):
+        return rows
+    columns = [
+        named(one.name).cast(one.dataType).alias(one.name) if differs else named(one.name)
+        for one, differs in zip(schema.fields, other, strict=True)
+    ]
+    return _chosen(rows, *columns)
 
 
 def _no_rows(data: Any) -> UsageError:

@@ -43,7 +43,10 @@ _TO_SPARK: dict[pa.DataType, spark.DataType] = dict(_PAIRS) | {
     pa.large_string(): spark.StringType(),
     pa.large_binary(): spark.BinaryType(),
 }
-_TO_ARROW = {type(theirs): ours for ours, theirs in _PAIRS}
+_TO_ARROW = {type(theirs): ours for ours, theirs in _PAIRS} | {
+    spark.CharType: pa.string(),  # which Spark tells only if it was asked to
+    spark.VarcharType: pa.string(),
+}
 
 
 def arrow_schema(schema: spark.StructType) -> pa.Schema:

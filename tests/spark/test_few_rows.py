@@ -23,6 +23,7 @@ from metatable.write import few_rows
 from metatable.write.few_rows import prepared_near
 from tests.index.rows import make, rows
 from tests.long import one_in
+from tests.spark.settings import settings
 from tests.spark.telling import telling
 
 WRITTEN = [(1 << 20, 60, "local"), (0, 60, "spark"), (1 << 20, 59, "spark")]
@@ -65,6 +66,22 @@ def test_few_rows_are_written_here_unless_much_is_made_anew(
     assert table.verify().findings == ()
     found = table.scan(columns=["id", "city", "value"]).to_arrow().sort_by("id")
     assert found.equals(rows(0, 60, value=7).select(found.schema.names).cast(found.schema))
+
+
+@pytest.mark.parametrize("few", [0, 60])
+def test_texts_of_a_declared_length_are_texts(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(few_rows, "ROWS", few)
+    table = make(str(tmp_path / "table"), "record", "global")
+    with settings(spark, {"spark.sql.preserveCharVarcharTypeInfo": "true"}):
+        texts = "cast(id as varchar(9)) as id", "cast(city as char(9)) as city"
+        given = spark.createDataFrame(rows(0, 30)).selectExpr(*texts, "value", "note")
+        assert given.schema["city"].dataType.simpleString() == "char(9)"
+        assert table.upsert(given).engine == ("local" if few else "spark")
+        assert table.filter_exists(given).count() == 30
+    cities = {row["city"] for row in table.scan("city").to_arrow().to_pylist()}
+    assert cities == {"amsterdam", "berlin   ", "cairo    "}
 
 
 def test_rows_that_were_seen_before_are_evaluated_once_more(
