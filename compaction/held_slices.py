@@ -203,7 +203,8 @@ def _stats_of_log(
 
 def _called(view: Snapshot, stored: StoredColumns) -> dict[str, str]:
     """Columns of a file of which there surely are statistics, and what they are called there."""
-    found = ((stored.find(name, view.table_schema), to) for name, to in _kept(view).items())
+    kept = _kept(view)
+    found = zip(stored.find_each([*kept], view.table_schema), kept.values(), strict=True)
     return {field.name: called for field, called in found if field is not None}
 
 

@@ -146,7 +146,8 @@ def of_file(
     """
     with open_parquet(store, data_file) as parquet:
         stored = StoredColumns.of(parquet, data_file.path)
-        held = {name: one.name for name in columns if (one := stored.find(name, table))}
+        every = zip(columns, stored.find_each(columns, table), strict=True)
+        held = {name: one.name for name, one in every if one is not None}
         parts = [
             of_table(rows.select(list(held.values())).rename_columns(list(held)), list(held))
             for rows in _row_groups(parquet, list(held.values()))

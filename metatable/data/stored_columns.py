@@ -92,7 +92,9 @@ class StoredColumns:
         return self.find_each([name], table)[0]
 
     def find_each(self, names: Sequence[str], table: TableSchema | None) -> list[pa.Field | None]:
-        """`find` for each of some columns."""
+        """`find` for each of some columns. Raises CorruptError for ids of no column ever."""
+        if table is not None and self.by_id:
+            self._check_given(table.last_column_id)
         columns = [None for _ in names] if table is None else table.named(names)
         places = self._places(self.fields, [one for one in columns if one is not None])
         told = iter(None if place is None else self.fields[place] for place in places)
@@ -170,6 +172,14 @@ class StoredColumns:
         for one in fields:
             inner = [one.type.field(place) for place in range(one.type.num_fields)]
             self._check_ids(inner)
+
+    def _check_given(self, last: int) -> None:
+        """A footer has no checksum: with another id a column would be none of the table's, and
+        null in all rows."""
+        wrong = {path: one for path, one in self.ids().items() if not 0 < one <= last}
+        if wrong:
+            what = "data file has column ids that its table never gave"
+            raise CorruptError(what, path=self.path, expected=f"1 to {last}", found=wrong)
 
     def _refuse(self, column: str, expected: str, found: str) -> None:
         what = "data file has another type for a column than the table ever had"

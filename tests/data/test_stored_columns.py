@@ -24,8 +24,12 @@ from metatable.data.schema_changes import (
 )
 from metatable.data.schema_text import TableSchema
 from metatable.data.slices import DataFile
+from metatable.storage.parquet.fields import Element, Footer
 from metatable.storage.store import Store
+from tests.storage.parquet.files import footer_of, with_footer
 
+FIELD_ID = 9
+"""Of a SchemaElement."""
 FILE = DataFile("", "f-0", "0-0-0", "20260101000000000")
 OPTIONS = Options.create("t", ["id"], key="id", options={"hudi_readable": False})
 BEFORE = TableSchema.of(
@@ -92,6 +96,24 @@ def test_two_columns_of_one_name_are_damage(tmp_path: Path, with_ids: bool) -> N
     for read in (base_file.read_base_file, base_file.stream_base_file):
         with pytest.raises(CorruptError, match=r"two columns of a file have one name.*'id'"):
             list(read(store, FILE, BEFORE.arrow, BEFORE))
+
+
+@pytest.mark.parametrize("path", ["a", "s.x"])
+@pytest.mark.parametrize("bit", range(8))
+def test_one_bit_of_a_column_s_id_is_damage(tmp_path: Path, path: str, bit: int) -> None:
+    """It would be a column that nobody knows, and the table's null in all rows."""
+    store = stored(tmp_path, BEFORE)
+    raw = store.fetch(FILE.path)
+    footer = footer_of(raw)
+    [element] = [one for one in footer[Footer.SCHEMA] if one[Element.NAME] == path[-1].encode()]
+    turned = element[FIELD_ID] << 1 ^ 1 << bit
+    element[FIELD_ID] = turned >> 1 ^ -(turned & 1)
+    store.put(FILE.path, with_footer(raw, footer))
+    for read in (base_file.read_base_file, base_file.stream_base_file):
+        with pytest.raises(CorruptError, match="column ids"):
+            [*read(store, FILE, BEFORE.arrow, BEFORE)]
+    with pytest.raises(CorruptError, match="column ids"):
+        statistics.of_file(store, FILE, ["id"], BEFORE)
 
 
 def test_a_struct_of_which_a_field_came_again_is_not_taken_as_it_is(tmp_path: Path) -> None:
