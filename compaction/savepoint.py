@@ -211,6 +211,13 @@ def _check_is_latest(snapshot: Snapshot, pin: Pin) -> None:
     """No commit that came with the version, or before it, may be later by its instant, and none
     that came after it may be earlier: Hudi's tools would keep, and undo, by instants."""
     store, newest = snapshot.store, snapshot.manifest
+    if pin.instant < newest.archived:
+        raise UsageError(
+            "Hudi's timeline begins after the commit of this version: keep a later version",
+            version=pin.version,
+            instant=pin.instant,
+            expected=f"a commit of {newest.archived} or later",
+        )
     done = [one for one in Timeline(store).load() if one.changes_data]
     commits = commits_back(store, newest)
     later = [instant for version, instant in takewhile(lambda one: one[0] > pin.version, commits)]

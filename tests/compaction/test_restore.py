@@ -665,6 +665,22 @@ def test_what_is_restored_while_a_clean_is_under_way_stays(table: Table) -> None
     is_sound(table, expected)
 
 
+def test_a_version_whose_commit_is_archived_cannot_be_kept(table_uri: str) -> None:
+    """Neither is trying again of use, nor is anything wrong with the order of its commits."""
+    table = made(table_uri, "record", **{**SMALL, "timeline_commits": 2})
+    grown(table)
+    table.clean(versions=20, hours=0)
+    begins = newest(table).archived
+    for version, instant in commits(table).items():
+        if instant < begins:
+            with pytest.raises(UsageError, match="timeline begins after the commit"):
+                table.savepoint("one", version)
+            with pytest.raises(UsageError, match="timeline begins after the commit"):
+                table.savepoint("one", version, dry_run=True)
+        else:
+            table.savepoint(f"of-{version}", version)
+
+
 @pytest.mark.parametrize("first", ["savepoint", "clean"])
 def test_a_savepoint_and_an_archiving_that_race_both_hold(table_uri: str, first: str) -> None:
     """A savepoint of a commit that is not on Hudi's timeline could not be restored."""
