@@ -64,10 +64,28 @@ def _bind(
         return _bind(expression.term, fields, not negated, depth + 1)
     if isinstance(expression, And | Or):
         terms = tuple(_bind(term, fields, negated, depth + 1) for term in expression.terms)
-        return And(terms) if isinstance(expression, And) != negated else Or(terms)
+        return And(terms) if isinstance(expression, And) != negated else _either(terms)
     if isinstance(expression, Constant):
         return Constant(expression.value != negated)
     return _bind_leaf(expression, fields, negated)
+
+
+def _either(terms: Sequence[Expression]) -> Expression:
+    """One of these bound terms. Values that one column may have are a list, which is held against
+    rows and files as a whole: of many terms each is looked at for every batch of rows."""
+    values: dict[str, list[Any]] = {}
+    others: list[Expression] = []
+    for term in terms:
+        if isinstance(term, Comparison) and term.op == "=":
+            values.setdefault(term.column, []).append(term.value)
+        else:
+            others.append(term)
+    lists = (
+        In(column, tuple(some)) if len(some) > 1 else Comparison(column, "=", some[0])
+        for column, some in values.items()
+    )
+    made = (*others, *lists)
+    return made[0] if len(made) == 1 else Or(made)
 
 
 def _bind_leaf(expression: Expression, fields: dict[str, pa.DataType], negated: bool) -> Expression:

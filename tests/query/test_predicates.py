@@ -134,6 +134,19 @@ def test_long_lists_mean_what_short_ones_do(column: str, value: Callable[[int], 
         assert others.to_pylist() == (~short & np.array(held.is_valid(), bool)).tolist()
 
 
+def test_values_that_a_column_may_have_are_asked_as_a_list() -> None:
+    text, small = col("text"), col("small")
+    either = (text == "a") | (small == 1) | (text == "b") | (small > 7) | (text == "a")
+    assert bind(either, SCHEMA) == bind(
+        (small > 7) | text.is_in(["a", "b", "a"]) | (small == 1), SCHEMA
+    )
+    assert bind((text == "a") | (text == "b"), SCHEMA) == In("text", ("a", "b"))
+    assert bind(~((small != 1) & (small != 2)), SCHEMA) == In("small", (1, 2))
+    batch = pa.record_batch({"small": pa.array([1, 7, 8, None], pa.int32())})
+    found = matches(bind((small == 1) | (small == None) | (small == 8), SCHEMA), batch)  # noqa: E711
+    assert found.to_pylist() == [True, False, True, False]
+
+
 def test_of_a_long_list_each_batch_is_asked_only_for_what_may_be_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
