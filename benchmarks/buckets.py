@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 import metatable
 from benchmarks.harness import FLOOR, Case, Measure, Peer, Setup, run_module, timed
-from metatable.data.children import WAYS
+from metatable.data.file_groups.children import WAYS
 from metatable.index.bucket.ring import SPACE, Ring, hashes_of
 from metatable.storage import cache
 from metatable.storage.arrays import Bools, Int64s

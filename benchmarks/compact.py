@@ -26,9 +26,9 @@ from benchmarks.harness import (
     timed,
     timed_on_copies,
 )
-from metatable.metadata.pages import HFileRef
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import newest_of
+from metatable.metadata.manifests.pages import HFileRef
+from metatable.metadata.manifests.versions import newest_of
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store

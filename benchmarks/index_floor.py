@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 import metatable
 from benchmarks.hfiles import BLOCK_HEADER, PIECES
-from metatable.data.options import Options
-from metatable.metadata.record_index import RecordIndexPartition, index_keys
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import newest_of
+from metatable.data.config.options import Options
+from metatable.metadata.manifests.versions import newest_of
+from metatable.metadata.partitions.record_index import RecordIndexPartition, index_keys
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.hfile.codec import Codec, decompress
 from metatable.storage.store import Store

@@ -25,8 +25,8 @@ from benchmarks.harness import (
     run_module,
     timed,
 )
-from metatable.data.log_blocks import LogWriter
-from metatable.data.schema import META_FIELDS
+from metatable.data.columns.schema import META_FIELDS
+from metatable.data.logs.log_blocks import LogWriter
 from metatable.storage import cache
 from metatable.storage.hudi_log.log_file import LogFile
 

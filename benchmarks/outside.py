@@ -15,7 +15,7 @@ import metatable
 from benchmarks.harness import FLOOR, Case, Measure, Peer, Setup, left_out, run_module, timed
 from benchmarks.hbase import MissingError, setting, table_in_hbase
 from metatable import Table
-from metatable.metadata.record_index import index_keys
+from metatable.metadata.partitions.record_index import index_keys
 from metatable.storage.arrays import Int64s
 
 QUESTION = (

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import metatable
 from benchmarks.data import KEY_BYTES, make_lance, make_table, rows_of
 from benchmarks.harness import FLOOR, Case, Peer, Setup, absent, package, run_module, timed
-from metatable.data.base_file_writer import PAGE_ROWS, encoded_base_file
-from metatable.data.options import Options
-from metatable.data.schema import KEY_COLUMN, META_COLUMNS
+from metatable.data.base_files.base_file_writer import PAGE_ROWS, encoded_base_file
+from metatable.data.columns.schema import KEY_COLUMN, META_COLUMNS
+from metatable.data.config.options import Options
 from metatable.storage import cache
 
 QUESTION = "Some keys are given: how long until their rows are here, whole, out of millions?"

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 
 from benchmarks.data import make_table, numbers_of, rows_of, table_rows
 from benchmarks.harness import FLOOR, Case, Measure, Peer, Setup, run_module
-from metatable.data.base_file_writer import encoded_base_file
-from metatable.data.meta_columns import add_meta_columns, with_file_name
-from metatable.data.options import Options
-from metatable.data.schema import META_FIELDS
-from metatable.data.slices import DataFile, FileSlice
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import newest_of
+from metatable.data.base_files.base_file_writer import encoded_base_file
+from metatable.data.base_files.meta_columns import add_meta_columns, with_file_name
+from metatable.data.columns.schema import META_FIELDS
+from metatable.data.config.options import Options
+from metatable.data.file_groups.slices import DataFile, FileSlice
+from metatable.metadata.manifests.versions import newest_of
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.parquet.parts import Chunk, ParquetParts
 from metatable.storage.parquet.splice import replaced, splice
 from metatable.storage.store import Store

@@ -20,19 +20,19 @@ from typing import Any
 import pyarrow as pa
 
 import metatable
-from metatable.compaction.new_files import built_hfiles
-from metatable.data.commit_metadata import CommitMetadata
-from metatable.data.slices import DataFile, FileSlice
-from metatable.data.statistics import ColumnStats
+from metatable.compaction.reshaping.new_files import built_hfiles
+from metatable.data.base_files.statistics import ColumnStats
+from metatable.data.file_groups.slices import DataFile, FileSlice
+from metatable.data.hoodie.commit_metadata import CommitMetadata
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
-from metatable.metadata.change import Change
-from metatable.metadata.column_stats import RECORD_KEY
-from metatable.metadata.entry_files import Run, write_run
-from metatable.metadata.page_updates import AddFiles
-from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.stored import partitions_of
-from metatable.metadata.transaction import Transaction
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.page_updates import AddFiles
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.hfiles.entry_files import Run, write_run
+from metatable.metadata.hfiles.partition import MetadataPartition
+from metatable.metadata.partitions.column_stats import RECORD_KEY
+from metatable.metadata.partitions.stored import partitions_of
 from metatable.metadata.written import WrittenSlice, entries_of
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store

@@ -30,7 +30,7 @@ from benchmarks.harness import (
     timed,
 )
 from benchmarks.index_floor import IndexFloor
-from metatable.data.schema import KEY_COLUMN
+from metatable.data.columns.schema import KEY_COLUMN
 from metatable.storage import cache
 from metatable.storage.parquet.offset_index import OFFSET, SIZE
 from metatable.storage.parquet.page_headers import WIDTH, Headers

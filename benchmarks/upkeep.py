@@ -24,10 +24,10 @@ import pyarrow as pa
 
 import metatable
 from benchmarks.harness import FLOOR, Case, Peer, Setup, run_module
-from metatable.metadata.record_index import index_keys
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import newest_of
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.versions import newest_of
+from metatable.metadata.partitions.record_index import index_keys
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.ordering import sort_order

@@ -22,16 +22,16 @@ import metatable
 from benchmarks.data import Cupboard
 from benchmarks.harness import FLOOR, Measure, Peer, timed
 from benchmarks.index_floor import IndexFloor
-from metatable.data.base_file_writer import (
+from metatable.data.base_files.base_file_writer import (
     PAGE_ROWS,
     FileForm,
     encoded_base_file,
     encoded_columns,
 )
-from metatable.data.meta_columns import add_meta_columns
-from metatable.data.options import Options
-from metatable.data.schema import KEY_COLUMN, META_COLUMNS
-from metatable.data.slices import DataFile
+from metatable.data.base_files.meta_columns import add_meta_columns
+from metatable.data.columns.schema import KEY_COLUMN, META_COLUMNS
+from metatable.data.config.options import Options
+from metatable.data.file_groups.slices import DataFile
 from metatable.storage.arrays import Int64s
 from metatable.storage.parquet.chosen_pages import read_rows
 from metatable.storage.parquet.paged_file import paged

@@ -1,8 +1,9 @@
 """Table services: compact, cluster, resize, clean, roll back and restore, savepoints, set options,
 verify and repair.
 
-A service plans, works and publishes one `Change` (`service.py`). `verify` only reads, and `repair`
-sets out from what it finds.
+A service plans, works and publishes one `Change` (`service.py`). `reshaping/` writes file groups
+anew, `merging/` HFiles, `ways_back/` undoes, `cleaning/` deletes. `verify` only reads, and `repair`
+sets out from what it finds (`checks/`).
 """
 
 if __name__ != "metatable.compaction":  # a second copy would have other error classes

@@ -21,13 +21,13 @@ from itertools import count
 from typing import Any, Protocol, TypeVar
 
 from metatable.engine.protocol import Engine
-from metatable.metadata.change import Change
-from metatable.metadata.manifest import Manifest
-from metatable.metadata.owner import Owner
-from metatable.metadata.plans import dropping, load_plan, put_plan, waiting_plans
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import newest_of
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.manifest import Manifest
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.manifests.plans import dropping, load_plan, put_plan, waiting_plans
+from metatable.metadata.manifests.versions import newest_of
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.results import ServiceResult
 from metatable.storage.errors import ConflictError, StaleError, UsageError
 from metatable.storage.store import Store

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
-from metatable.data.options import SETTABLE, Options
+from metatable.data.config.options import SETTABLE, Options
 from metatable.engine.protocol import Engine
-from metatable.metadata.change import Change
-from metatable.metadata.overlap import check_clustered
-from metatable.metadata.owner import Owner
-from metatable.metadata.requirements import OptionsAreBase, SchemaIsBase
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.updates import PutOptions
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.requirements import OptionsAreBase, SchemaIsBase
+from metatable.metadata.commits.updates import PutOptions
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.partitions.overlap import check_clustered
+from metatable.metadata.partitions.snapshot import Snapshot
 
 __all__ = ["SetOptions"]
 

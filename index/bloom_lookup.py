@@ -29,10 +29,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.file_system_view import FileSystemView
-from metatable.data.key_texts import KEY, PATH, coded_texts_of, identity_columns
-from metatable.data.options import Options
-from metatable.data.slices import FileSlice
+from metatable.data.config.options import Options
+from metatable.data.file_groups.file_system_view import FileSystemView
+from metatable.data.file_groups.slices import FileSlice
+from metatable.data.keys.key_texts import KEY, PATH, coded_texts_of, identity_columns
 from metatable.engine.batches import gathered
 from metatable.engine.by_row import ROW
 from metatable.engine.protocol import Engine
@@ -40,7 +40,7 @@ from metatable.index.found_rows import ANSWERS, Candidates, found_rows
 from metatable.index.key_filters import AskedKeys, KeyFilter, admitted
 from metatable.index.locations import LOCATION_FIELD
 from metatable.index.presence import BATCH_KEYS, chunks, confirmed, hold, validate
-from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.counters import Counters

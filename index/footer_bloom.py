@@ -19,9 +19,9 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from metatable.data.file_system_view import FileSystemView
-from metatable.data.key_footer import HudiFilter, KeyFooter, read_key_footer
-from metatable.data.slices import DataFile, FileSlice
+from metatable.data.base_files.key_footer import HudiFilter, KeyFooter, read_key_footer
+from metatable.data.file_groups.file_system_view import FileSystemView
+from metatable.data.file_groups.slices import DataFile, FileSlice
 from metatable.index.bloom_lookup import BloomIndex, Ranges, key_slices
 from metatable.index.key_filters import AskedKeys, HashFilters, HudiKeyFilter, KeyFilter, NoFilter
 from metatable.index.protocol import register

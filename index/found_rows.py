@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from metatable.data.keyed_rows import Asked, places_of_keys
-from metatable.data.slices import FileSlice
+from metatable.data.file_groups.slices import FileSlice
+from metatable.data.reading.keyed_rows import Asked, places_of_keys
 from metatable.engine.by_row import ROW_FIELD
 from metatable.index.locations import LOCATION_FIELD, locations
 from metatable.metadata.view import TableView

@@ -2,7 +2,7 @@
 
 One lookup per key, in a store that everybody reaches; nothing is read of the data files, and the
 metadata table holds only which commits are believed. What is stored where, and what is believed:
-`metadata/outside.py`.
+`metadata/partitions/outside.py`.
 
 Any version that is kept is answered. A version that was undone is refused, and so is one that is
 not kept any more, also where that happens while it is asked: `clean` drops cells that no kept
@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from metatable.index.protocol import register
 from metatable.index.record import KeyedIndex
-from metatable.metadata.outside import DELETED, OutsidePartition, client_for, seal_key
-from metatable.metadata.record_index import index_keys
+from metatable.metadata.partitions.outside import DELETED, OutsidePartition, client_for, seal_key
+from metatable.metadata.partitions.record_index import index_keys
 from metatable.metadata.view import Located, TableView
 from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.errors import CorruptError

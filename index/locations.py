@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.slices import FileSlice
-from metatable.data.taking import grouped
+from metatable.data.file_groups.slices import FileSlice
+from metatable.data.rows.taking import grouped
 from metatable.metadata.view import TableView
 from metatable.storage.arrays import Int64s
 from metatable.storage.threads import in_order

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from metatable.data.options import Options
-from metatable.data.slices import FileSlice
+from metatable.data.config.options import Options
+from metatable.data.file_groups.slices import FileSlice
 from metatable.index.bloom_lookup import BloomIndex, Ranges
 from metatable.index.key_filters import HashFilters, KeyFilter
 from metatable.index.protocol import register
-from metatable.metadata.bloom_filter import SEED, BloomFilterPartition
-from metatable.metadata.column_stats import RECORD_KEY
+from metatable.metadata.partitions.bloom_filter import SEED, BloomFilterPartition
+from metatable.metadata.partitions.column_stats import RECORD_KEY
 from metatable.metadata.view import TableView
 from metatable.storage import cache
 from metatable.storage.cache import cached

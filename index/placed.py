@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from metatable.data.key_texts import identity_columns, texts_of
-from metatable.data.options import Options
+from metatable.data.config.options import Options
+from metatable.data.keys.key_texts import identity_columns, texts_of
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
 from metatable.index.locations import LOCATION_FIELD, locations
 from metatable.index.placement import Placement, placed
 from metatable.index.presence import BATCH_KEYS, held
-from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.storage.arrays import Bools
 from metatable.storage.counters import Counters

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.slices import is_file_id
-from metatable.data.taking import whole
+from metatable.data.file_groups.slices import is_file_id
+from metatable.data.rows.taking import whole
 from metatable.storage.arrays import Int64s
 from metatable.storage.errors import UsageError
 

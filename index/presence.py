@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from metatable.data.key_texts import KEY, PATH, identity_columns, texts_of
-from metatable.data.keyed_rows import Asked, places_of_keys
-from metatable.data.slices import FileSlice
+from metatable.data.file_groups.slices import FileSlice
+from metatable.data.keys.key_texts import KEY, PATH, identity_columns, texts_of
+from metatable.data.reading.keyed_rows import Asked, places_of_keys
 from metatable.engine.batches import gathered
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from metatable.data.options import Options
+from metatable.data.config.options import Options
 from metatable.engine.protocol import Engine
 from metatable.index.placement import Placement
-from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.storage.arrays import Bools
 from metatable.storage.errors import UsageError

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.key_texts import identity_columns, texts_of
-from metatable.data.options import Options
-from metatable.data.slices import FileSlice
+from metatable.data.config.options import Options
+from metatable.data.file_groups.slices import FileSlice
+from metatable.data.keys.key_texts import identity_columns, texts_of
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import Engine
 from metatable.index.locations import (
@@ -27,8 +27,8 @@ from metatable.index.locations import (
     locations,
 )
 from metatable.index.protocol import Index, register
-from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.record_index import RecordIndexPartition
+from metatable.metadata.hfiles.partition import MetadataPartition
+from metatable.metadata.partitions.record_index import RecordIndexPartition
 from metatable.metadata.view import Located, TableView
 from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.counters import Counters

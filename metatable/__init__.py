@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from metatable.data.bucket_functions import (
         register_bucket_function as register_bucket_function,
     )
-    from metatable.data.options import Options as Options
-    from metatable.data.schema_changes import AddColumn as AddColumn
-    from metatable.data.schema_changes import DropColumn as DropColumn
-    from metatable.data.schema_changes import MakeNullable as MakeNullable
-    from metatable.data.schema_changes import MoveColumn as MoveColumn
-    from metatable.data.schema_changes import RenameColumn as RenameColumn
-    from metatable.data.schema_changes import WidenColumn as WidenColumn
+    from metatable.data.columns.schema_changes import AddColumn as AddColumn
+    from metatable.data.columns.schema_changes import DropColumn as DropColumn
+    from metatable.data.columns.schema_changes import MakeNullable as MakeNullable
+    from metatable.data.columns.schema_changes import MoveColumn as MoveColumn
+    from metatable.data.columns.schema_changes import RenameColumn as RenameColumn
+    from metatable.data.columns.schema_changes import WidenColumn as WidenColumn
+    from metatable.data.config.options import Options as Options
     from metatable.opening import create as create
     from metatable.opening import open_table as open
     from metatable.query.expressions import col as col
@@ -56,7 +56,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet, unless s
 
 _ERRORS = "metatable.storage.errors"
 _BUCKETS = "metatable.data.bucket_functions"
-_CHANGES = "metatable.data.schema_changes"
+_CHANGES = "metatable.data.columns.schema_changes"
 _WHERE = {
     "AccessError": (_ERRORS, "AccessError"),
     "AddColumn": (_CHANGES, "AddColumn"),
@@ -69,7 +69,7 @@ _WHERE = {
     "MetatableError": (_ERRORS, "MetatableError"),
     "MoveColumn": (_CHANGES, "MoveColumn"),
     "NotFoundError": (_ERRORS, "NotFoundError"),
-    "Options": ("metatable.data.options", "Options"),
+    "Options": ("metatable.data.config.options", "Options"),
     "RenameColumn": (_CHANGES, "RenameColumn"),
     "StaleError": (_ERRORS, "StaleError"),
     "StoreError": (_ERRORS, "StoreError"),

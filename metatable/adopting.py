@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from metatable.engines import engine_for
-from metatable.metadata.refusals import check_properties
-from metatable.metadata.versions import load_newest
+from metatable.metadata.commits.refusals import check_properties
+from metatable.metadata.manifests.versions import load_newest
 from metatable.opening import Uri
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store

@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 
 from metatable.arguments import one_of
-from metatable.compaction.log_compaction import CompactLogs, ScheduleLogs
-from metatable.compaction.scheduled import TakeBack, carry_out_all
+from metatable.compaction.reshaping.log_compaction import CompactLogs, ScheduleLogs
+from metatable.compaction.reshaping.scheduled import TakeBack, carry_out_all
+from metatable.compaction.reshaping.waiting_resize import CarryOutResize, ScheduleResize
 from metatable.compaction.service import Schedulable, Scheduled, execute
 from metatable.compaction.service import schedule as store_plan
-from metatable.compaction.waiting_resize import CarryOutResize, ScheduleResize
 from metatable.results import ServiceResult
 from metatable.storage.errors import UsageError
 

@@ -6,9 +6,9 @@ from datetime import date
 from numbers import Integral
 
 from metatable.arguments import one_of
-from metatable.data.timeline import instant_of
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import is_undone, load_version, newest_of
+from metatable.data.hoodie.timeline import instant_of
+from metatable.metadata.manifests.versions import is_undone, load_version, newest_of
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.query.description import version_as_of
 from metatable.storage.errors import NotFoundError, StaleError, UsageError
 from metatable.storage.store import Store

@@ -11,19 +11,19 @@ from typing import Any
 import pyarrow as pa
 
 from metatable.arguments import in_order
-from metatable.data.keygen import KeyGenerator
-from metatable.data.merge import check_ordering
-from metatable.data.options import COPY_ON_WRITE, Options
-from metatable.data.properties import PROPERTIES_PATH, TableProperties
-from metatable.data.schema import decode_schema, encode_schema, normal
-from metatable.data.schema_text import TableSchema
+from metatable.data.columns.schema import decode_schema, encode_schema, normal
+from metatable.data.columns.schema_text import TableSchema
+from metatable.data.config.options import COPY_ON_WRITE, Options
+from metatable.data.hoodie.properties import PROPERTIES_PATH, TableProperties
+from metatable.data.keys.keygen import KeyGenerator
+from metatable.data.rows.merge import check_ordering
 from metatable.index import create_index
-from metatable.metadata.manifest import WRITER_FORMAT, Manifest, least_reader
-from metatable.metadata.other_formats import other_format
-from metatable.metadata.overlap import check_clustered
-from metatable.metadata.refusals import check_properties
-from metatable.metadata.stored import partitions_of
-from metatable.metadata.versions import load_newest
+from metatable.metadata.commits.other_formats import other_format
+from metatable.metadata.commits.refusals import check_properties
+from metatable.metadata.manifests.manifest import WRITER_FORMAT, Manifest, least_reader
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.overlap import check_clustered
+from metatable.metadata.partitions.stored import partitions_of
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError, CorruptError, UpgradeError, UsageError
 from metatable.storage.store import Store

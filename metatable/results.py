@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.row_counts import RowCounts
-from metatable.data.slices import DataFile, LogFile, decoded
+from metatable.data.file_groups.slices import DataFile, LogFile, decoded
+from metatable.data.rows.row_counts import RowCounts
 from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.errors import Finding, UsageError
 from metatable.storage.sizes import size_text
@@ -166,7 +166,8 @@ class ServiceResult:
     rows_lost: int = 0
     """Rows of data files that are gone, as far as it is known how many."""
     depth_before: Mapping[str, float] = field(default_factory=dict)
-    """Of `cluster`, by column: how many files hold a value, on average (`metadata/overlap.py`)."""
+    """Of `cluster`, by column: how many files hold a value, on average
+    (`metadata/partitions/overlap.py`)."""
     depth_after: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -20,26 +20,28 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from metatable.arguments import in_order, noted, noted_text, one_of, some
-from metatable.compaction.bucket_sizes import MERGE_BELOW, SPLIT_ABOVE, BucketSizes
-from metatable.compaction.clean import Clean
-from metatable.compaction.cluster import MOST_BYTES, Cluster
-from metatable.compaction.compact import Compact
-from metatable.compaction.log_compaction import CompactLogs, ScheduleLogs
-from metatable.compaction.log_sizes import LOG_COUNT, LOG_RATIO, LogSizes
-from metatable.compaction.repair import repair
-from metatable.compaction.resize import Resize
-from metatable.compaction.restore import Restore
-from metatable.compaction.rollback import Rollback
-from metatable.compaction.savepoint import DropSavepoint, Savepoint, pin_of
-from metatable.compaction.scheduled import waiting
+from metatable.compaction.checks.repair import repair
+from metatable.compaction.checks.verify import verify
+from metatable.compaction.cleaning.clean import Clean
+from metatable.compaction.cleaning.usage import usage
+from metatable.compaction.merging.compact import Compact
+from metatable.compaction.merging.upkeep import keep_up, looks_after
+from metatable.compaction.reshaping.bucket_sizes import MERGE_BELOW, SPLIT_ABOVE, BucketSizes
+from metatable.compaction.reshaping.cluster import MOST_BYTES, Cluster
+from metatable.compaction.reshaping.log_compaction import CompactLogs, ScheduleLogs
+from metatable.compaction.reshaping.log_sizes import LOG_COUNT, LOG_RATIO, LogSizes
+from metatable.compaction.reshaping.resize import Resize
+from metatable.compaction.reshaping.scheduled import waiting
+from metatable.compaction.reshaping.waiting_resize import CarryOutResize, ScheduleResize
 from metatable.compaction.service import due, execute, looking
 from metatable.compaction.set_options import SetOptions
-from metatable.compaction.upkeep import keep_up, looks_after
-from metatable.compaction.usage import usage
-from metatable.compaction.verify import verify
-from metatable.compaction.waiting_resize import CarryOutResize, ScheduleResize
-from metatable.data.file_system_view import FileSystemView
-from metatable.data.operations import (
+from metatable.compaction.ways_back.restore import Restore
+from metatable.compaction.ways_back.rollback import Rollback
+from metatable.compaction.ways_back.savepoint import DropSavepoint, Savepoint, pin_of
+from metatable.data.columns.schema_changes import ColumnChange
+from metatable.data.config.options import Options
+from metatable.data.file_groups.file_system_view import FileSystemView
+from metatable.data.hoodie.operations import (
     BULK_INSERT,
     DELETE,
     INSERT,
@@ -48,17 +50,15 @@ from metatable.data.operations import (
     MERGE,
     UPSERT,
 )
-from metatable.data.options import Options
-from metatable.data.schema_changes import ColumnChange
 from metatable.due_work import Asked, beside_writers, planned
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.engines import engine_for, engine_of, is_spark
 from metatable.index.locations import LOCATION_COLUMN
 from metatable.kept_version import snapshot_at
-from metatable.metadata.manifest import Manifest
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import newest_of
+from metatable.metadata.manifests.manifest import Manifest
+from metatable.metadata.manifests.versions import newest_of
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.query.buckets import buckets_of
 from metatable.query.changes import Changes
 from metatable.query.description import describe, savepoints, versions

@@ -59,8 +59,9 @@ TOGETHER = 256
 """Files of a long list that are deleted together."""
 
 KEPT = (".hoodie/.temp", ".hoodie/metatable/leases")
-"""Folders on a disk that every commit fills and empties: they stay. Whose they are `data/slices.py`
-and `metadata/leases.py` say, which this room does not know; a test holds the three together."""
+"""Folders on a disk that every commit fills and empties: they stay. Whose they are
+`data/file_groups/slices.py` and `metadata/manifests/leases.py` say, which this room does not know;
+a test holds the three together."""
 
 TEMPORARY = ".hoodie/metatable/tmp"
 """Where half-written local files wait: a private folder that no Hudi reader looks into."""

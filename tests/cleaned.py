@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from metatable.data.timeline import COMPACTION, Instant, Timeline, filed_as
-from metatable.data.undo_metadata import UNDOING
-from metatable.metadata.home import COMMITS, HOME
-from metatable.metadata.manifest import Manifest, saved_path
-from metatable.metadata.pages import HFileRef, read_page
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest, load_version
+from metatable.data.hoodie.timeline import COMPACTION, Instant, Timeline, filed_as
+from metatable.data.hoodie.undo_metadata import UNDOING
+from metatable.metadata.manifests.home import COMMITS, HOME
+from metatable.metadata.manifests.manifest import Manifest, saved_path
+from metatable.metadata.manifests.pages import HFileRef, read_page
+from metatable.metadata.manifests.versions import load_newest, load_version
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.store import Store
 
 PUBLIC = re.compile(r"\.hoodie/hoodie\.properties|(.+/)?\.hoodie_partition_metadata")

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import settings
 
 from metatable import opening
-from metatable.data.options import TABLE_TYPES
+from metatable.data.config.options import TABLE_TYPES
 from metatable.engine import local
-from metatable.metadata import transaction
+from metatable.metadata.commits import transaction
 from metatable.write import few_rows, spliced_slice
 from tests.services.programs import MissingError
 from tests.services.servers import KINDS, Bucket, Server, Versitygw

@@ -22,9 +22,9 @@ from pathlib import Path
 import pytest
 
 import metatable
-from metatable.data.slices import DataFile, marker_path
-from metatable.metadata.home import HOME
-from metatable.metadata.leases import LEASES
+from metatable.data.file_groups.slices import DataFile, marker_path
+from metatable.metadata.manifests.home import HOME
+from metatable.metadata.manifests.leases import LEASES
 from metatable.storage import store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,10 +46,28 @@ MAY_IMPORT: dict[str, set[str]] = {
 MAY_IMPORT["face"] = MAY_IMPORT["cli"] = {*MAY_IMPORT, "cli", "face"}
 """Folder: the folders whose modules it may import, besides its own."""
 
+WITHIN: dict[str, tuple[str, ...]] = {
+    "data": (
+        "file_groups",
+        "config",
+        "columns",
+        "rows",
+        "hoodie",
+        "keys",
+        "base_files",
+        "logs",
+        "reading",
+    ),
+    "metadata": ("manifests", "hfiles", "partitions", "commits"),
+    "compaction": ("reshaping", "merging", "ways_back", "checks", "cleaning"),
+}
+"""Folder: the folders in it. A module imports from its own and from those before it, besides the
+modules that lie in the folder itself, which import from none of them."""
+
 INDEX_NAMES = {"metadata_bloom", "bloom", "record", "bucket", "hbase"}
 """To be compared with only where an index is chosen or checked."""
 
-MAY_NAME_AN_INDEX = ("index/", "data/option_", "data/options.py")
+MAY_NAME_AN_INDEX = ("index/", "data/config/option")
 
 SLOW_TO_LOAD = {"pyspark", "pandas", "polars", "duckdb", "pyarrow", "numpy", "fastavro"}
 """What `import metatable` leaves to those who use it."""
@@ -96,6 +114,25 @@ def test_imports_run_one_way() -> None:
         and target != "metatable.__version__"
         and folder_of(target) not in MAY_IMPORT[folder_of(name)] | {folder_of(name)}
     ]
+    assert strange == []
+
+
+@pytest.mark.parametrize("folder", WITHIN)
+def test_rooms_within_a_room_are_those_that_are_told(folder: str) -> None:
+    held = {name.split("/")[1] for name in sources() if name.startswith(f"{folder}/")}
+    assert {one for one in held if not one.endswith(".py")} == set(WITHIN[folder])
+
+
+@pytest.mark.parametrize("folder", WITHIN)
+def test_imports_within_a_room_run_one_way(folder: str) -> None:
+    order, strange = WITHIN[folder], []
+    for name, tree in sources().items():
+        own = name.removeprefix(f"{folder}/").partition("/")[0]
+        for line, target in imported(tree) if name.startswith(f"{folder}/") else ():
+            room = target.removeprefix(f"metatable.{folder}.").partition(".")[0]
+            place = order.index(own) if own in order else -1
+            if room in order and order.index(room) > place:
+                strange.append(f"{name}:{line} imports {target}")
     assert strange == []
 
 

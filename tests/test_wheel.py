@@ -68,7 +68,7 @@ def test_links_become_files_and_nothing_is_left_out(wheel: zipfile.ZipFile) -> N
         "metatable/py.typed",
         "metatable/storage/store.py",
         "metatable/storage/hfile/FORMAT.md",
-        "metatable/metadata/metadata_record.avsc",
+        "metatable/metadata/hfiles/metadata_record.avsc",
         "metatable/spark/log4j2.properties",
     } <= inside
     assert not any(stat.S_ISLNK(wheel.getinfo(name).external_attr >> 16) for name in inside)

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from metatable.data.hashing_metadata import LAST_HASH
+from metatable.data.file_groups.hashing_metadata import LAST_HASH
 from metatable.index.bucket.ring import (
     SPACE,
     Ring,

@@ -7,14 +7,14 @@ extendible_hashing   ranges that are told by the first bits of a hash (`director
 
 from __future__ import annotations
 
-from metatable.data.options import BUCKET, Options
+from metatable.data.config.options import BUCKET, Options
 from metatable.index.bucket.rings import RingBuckets
 from metatable.index.bucket.simple import SimpleBuckets
 from metatable.index.placed import PlacedIndex
 from metatable.index.placement import Placement
 from metatable.index.protocol import Index, register
-from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.rings import RingsPartition
+from metatable.metadata.hfiles.partition import MetadataPartition
+from metatable.metadata.partitions.rings import RingsPartition
 from metatable.metadata.view import TableView
 
 __all__ = ["BucketIndex", "bucket_index"]

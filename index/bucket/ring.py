@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.hashing_metadata import (
+from metatable.data.file_groups.hashing_metadata import (
     FIRST_INSTANT,
     LAST_HASH,
     HashingMetadata,
     HashingNode,
 )
-from metatable.data.key_texts import parts_of
+from metatable.data.keys.key_texts import parts_of
 from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.xxh32 import xxh32

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from metatable.data.hashing_metadata import FIRST_INSTANT, HashingMetadata
-from metatable.data.options import EXTENDIBLE, Options
+from metatable.data.config.options import EXTENDIBLE, Options
+from metatable.data.file_groups.hashing_metadata import FIRST_INSTANT, HashingMetadata
 from metatable.index.bucket.directory import Directory
 from metatable.index.bucket.ring import Ring, hashes_of
 from metatable.metadata.view import TableView

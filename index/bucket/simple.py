@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from metatable.data.key_texts import parts_of
+from metatable.data.keys.key_texts import parts_of
 from metatable.storage.arrays import Int64s
 from metatable.storage.java_hash import java_string_hash
 

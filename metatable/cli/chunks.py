@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from metatable.data.key_texts import identity_columns, own_identity_columns
+from metatable.data.keys.key_texts import identity_columns, own_identity_columns
 from metatable.table import Table
 
 __all__ = ["chunks", "distinct_keys", "keys_of"]

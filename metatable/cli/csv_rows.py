@@ -23,7 +23,7 @@ import pyarrow.csv
 
 from metatable.cli.csv_lines import Source
 from metatable.cli.csv_quotes import Quotes
-from metatable.data.align import refuse_wrong
+from metatable.data.columns.align import refuse_wrong
 from metatable.storage.errors import UsageError
 
 __all__ = ["base64_decoded", "read"]

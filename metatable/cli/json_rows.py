@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from metatable.cli.csv_rows import base64_decoded
-from metatable.data.align import refuse_wrong
+from metatable.data.columns.align import refuse_wrong
 from metatable.query.where_text import exactly
 from metatable.storage.errors import UsageError
 

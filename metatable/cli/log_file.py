@@ -60,9 +60,9 @@ def _facts(block: LogBlock) -> dict[str, Any]:
 
 def _rows(block: LogBlock) -> int | None:
     """Rows, or keys that are deleted; None for what is not read."""
-    from metatable.data.block_rows import block_rows  # noqa: PLC0415
-    from metatable.data.log_blocks import block_deletes  # noqa: PLC0415
-    from metatable.data.schema import KEY_COLUMN, META_FIELDS  # noqa: PLC0415
+    from metatable.data.columns.schema import KEY_COLUMN, META_FIELDS  # noqa: PLC0415
+    from metatable.data.logs.block_rows import block_rows  # noqa: PLC0415
+    from metatable.data.logs.log_blocks import block_deletes  # noqa: PLC0415
     from metatable.storage.hudi_log.block import BlockKind  # noqa: PLC0415
 
     with suppress(UpgradeError):

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.align import align
-from metatable.data.keygen import KeyGenerator
+from metatable.data.columns.align import align
+from metatable.data.keys.keygen import KeyGenerator
 from metatable.table import Table
 from metatable.write.overwrite import named_paths
 

@@ -29,9 +29,9 @@ from metatable.cli.descriptors import descriptor_of
 from metatable.cli.json_rows import Absent
 from metatable.cli.progress import Progress
 from metatable.cli.row_arguments import FORMS_IN
-from metatable.data.align import align
-from metatable.data.key_texts import identity_columns
-from metatable.data.schema import META_FIELDS
+from metatable.data.columns.align import align
+from metatable.data.columns.schema import META_FIELDS
+from metatable.data.keys.key_texts import identity_columns
 from metatable.storage.errors import UsageError
 from metatable.storage.system_errors import in_temporary_folder
 from metatable.table import Table

@@ -13,13 +13,13 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
-from metatable.data.file_system_view import FileSystemView
-from metatable.data.hashing_metadata import HashingMetadata
-from metatable.data.options import Options
-from metatable.data.read_columns import ReadColumns
-from metatable.data.schema import KEY_COLUMN
-from metatable.data.schema_text import TableSchema
-from metatable.data.slices import FileSlice
+from metatable.data.columns.read_columns import ReadColumns
+from metatable.data.columns.schema import KEY_COLUMN
+from metatable.data.columns.schema_text import TableSchema
+from metatable.data.config.options import Options
+from metatable.data.file_groups.file_system_view import FileSystemView
+from metatable.data.file_groups.hashing_metadata import HashingMetadata
+from metatable.data.file_groups.slices import FileSlice
 from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.filters import Filter

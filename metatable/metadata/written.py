@@ -12,14 +12,14 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from metatable.data import statistics
-from metatable.data.base_file import read_record_keys
-from metatable.data.key_texts import KEY
-from metatable.data.options import Options
-from metatable.data.schema_text import TableSchema
-from metatable.data.slices import DataFile, FileSlice, LogFile
-from metatable.data.statistics import ColumnStats
-from metatable.data.taking import whole
+from metatable.data.base_files import statistics
+from metatable.data.base_files.base_file import read_record_keys
+from metatable.data.base_files.statistics import ColumnStats
+from metatable.data.columns.schema_text import TableSchema
+from metatable.data.config.options import Options
+from metatable.data.file_groups.slices import DataFile, FileSlice, LogFile
+from metatable.data.keys.key_texts import KEY
+from metatable.data.rows.taking import whole
 from metatable.storage.store import Store
 
 __all__ = [

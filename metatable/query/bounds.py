@@ -27,8 +27,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.keygen import DEFAULT_PARTITION
-from metatable.data.options import Options
+from metatable.data.config.options import Options
+from metatable.data.keys.keygen import DEFAULT_PARTITION
 from metatable.query.expressions import Expression
 from metatable.query.predicates import evaluate
 from metatable.query.row_dialect import COMPARE, literals, sortable

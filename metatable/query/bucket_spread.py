@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.key_texts import texts_of
+from metatable.data.keys.key_texts import texts_of
 from metatable.engine.batches import gathered
 from metatable.index.bucket.index import BucketIndex
 from metatable.index.bucket.rings import each_ring, rings_of
 from metatable.index.locations import LOCATION_COLUMN
 from metatable.index.presence import BATCH_KEYS
-from metatable.metadata.keys import partition_text
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.hfiles.keys import partition_text
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.view import TableView
 from metatable.results import BucketSpread
 from metatable.storage.counters import Counters

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.index.bucket.rings import each_ring
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.errors import UsageError
 
 __all__ = ["BUCKETS", "bucket_facts", "buckets_of"]

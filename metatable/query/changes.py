@@ -27,15 +27,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.file_system_view import FileSystemView
-from metatable.data.key_texts import KEY, PATH, identities, key_column
-from metatable.data.log_merge import ReadLogs
-from metatable.data.logs_together import logs_together
-from metatable.data.read_columns import ReadColumns
-from metatable.data.schema import COMMIT_COLUMN, META_FIELDS
-from metatable.data.slice_reader import read_slice, stream_slice
-from metatable.data.slices import FileSlice
-from metatable.data.taking import taken, whole
+from metatable.data.columns.read_columns import ReadColumns
+from metatable.data.columns.schema import COMMIT_COLUMN, META_FIELDS
+from metatable.data.file_groups.file_system_view import FileSystemView
+from metatable.data.file_groups.slices import FileSlice
+from metatable.data.keys.key_texts import KEY, PATH, identities, key_column
+from metatable.data.logs.log_merge import ReadLogs
+from metatable.data.reading.logs_together import logs_together
+from metatable.data.reading.slice_reader import read_slice, stream_slice
+from metatable.data.rows.taking import taken, whole
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.metadata.view import TableView, read_columns

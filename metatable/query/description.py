@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from metatable.data.timeline import to_the_millisecond
-from metatable.metadata.known_commits import back_from, commits_back
-from metatable.metadata.manifest import Manifest
-from metatable.metadata.overlap import mean_depths
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_version
+from metatable.data.hoodie.timeline import to_the_millisecond
+from metatable.metadata.commits.known_commits import back_from, commits_back
+from metatable.metadata.manifests.manifest import Manifest
+from metatable.metadata.manifests.versions import load_version
+from metatable.metadata.partitions.overlap import mean_depths
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.query.buckets import bucket_facts
 from metatable.results import CommitInfo, Description, SavepointInfo
 from metatable.storage.errors import StaleError, UsageError

@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.key_texts import identity_columns
+from metatable.data.keys.key_texts import identity_columns
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
 from metatable.index.bucket.index import bucket_index
 from metatable.index.locations import LOCATION_COLUMN
 from metatable.index.presence import present
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.query.bucket_spread import PLACED, bucket_spread, count_placed
 from metatable.query.later import later
 from metatable.results import Explain

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.key_texts import identity_columns, key_column, texts_of
-from metatable.data.keyed_rows import Asked
-from metatable.data.proven_rows import rows_of_proven_keys
+from metatable.data.keys.key_texts import identity_columns, key_column, texts_of
+from metatable.data.reading.keyed_rows import Asked
+from metatable.data.reading.proven_rows import rows_of_proven_keys
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
 from metatable.index.locations import LOCATION_COLUMN, located_slices

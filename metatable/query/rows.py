@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metatable.data.schema import META_FIELDS
+from metatable.data.columns.schema import META_FIELDS
 from metatable.storage.errors import UsageError
 
 __all__ = ["Rows", "chosen_columns", "spark_session"]

@@ -19,14 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.file_system_view import FileSystemView
-from metatable.data.key_texts import KEY, key_column
-from metatable.data.schema import META_FIELDS
-from metatable.data.slice_reader import stream_slice
-from metatable.data.slices import FileSlice
-from metatable.data.slices_ahead import Begin, slices_ahead
+from metatable.data.columns.schema import META_FIELDS
+from metatable.data.file_groups.file_system_view import FileSystemView
+from metatable.data.file_groups.slices import FileSlice
+from metatable.data.keys.key_texts import KEY, key_column
+from metatable.data.reading.slice_reader import stream_slice
+from metatable.data.reading.slices_ahead import Begin, slices_ahead
 from metatable.engine.protocol import TASK_COLUMN
-from metatable.metadata.overlap import mean_depths
+from metatable.metadata.partitions.overlap import mean_depths
 from metatable.metadata.view import TableView, read_columns
 from metatable.metadata.written import stats_columns
 from metatable.query.expressions import Expression, parse_where

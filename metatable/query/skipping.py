@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from metatable.data.file_system_view import FileSystemView
-from metatable.data.schema import META_FIELDS
-from metatable.metadata.column_stats import FEW_PARTITIONS
+from metatable.data.columns.schema import META_FIELDS
+from metatable.data.file_groups.file_system_view import FileSystemView
+from metatable.metadata.partitions.column_stats import FEW_PARTITIONS
 from metatable.metadata.view import TableView
 from metatable.query.bounds import Bounds, may_hold, partition_bounds
 from metatable.query.expressions import Expression

@@ -26,7 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metatable.data.schema import META_FIELDS
+from metatable.data.columns.schema import META_FIELDS
 from metatable.query.expressions import (
     OPERATORS,
     Comparison,

@@ -1,6 +1,6 @@
 """Adopt: an index for a table that another Hudi writer has made. No data file is touched.
 
-    timeline    nothing may be under way on it; which files are live (`data/other_writers.py`)
+    timeline    nothing may be under way on it; which files live (`data/hoodie/other_writers.py`)
     entries     one task per few files, which are held against what our writers go by
     duplicates  no key may be twice in its scope
     HFiles      as of a commit
@@ -25,12 +25,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from metatable.data.base_files.hadoop_checksum import put_over
 from metatable.data.bucket_functions import HASH_SPACE
-from metatable.data.hadoop_checksum import put_over
-from metatable.data.keygen import KeyGenerator
-from metatable.data.merge import check_ordering
-from metatable.data.options import MOST_BUCKETS, Options
-from metatable.data.other_writers import (
+from metatable.data.columns.schema import encode_schema, normal
+from metatable.data.columns.schema_changes import having_passed
+from metatable.data.columns.schema_on_read import refuse_renamed
+from metatable.data.columns.schema_text import TableSchema
+from metatable.data.config.options import MOST_BUCKETS, Options
+from metatable.data.hoodie.other_writers import (
     LiveSlices,
     OtherTimeline,
     Written,
@@ -38,26 +40,24 @@ from metatable.data.other_writers import (
     schema_of,
     written_as,
 )
-from metatable.data.properties import PROPERTIES_PATH, TableProperties
-from metatable.data.savepoint_metadata import is_of_metatable, of_another_life
-from metatable.data.schema import encode_schema, normal
-from metatable.data.schema_changes import having_passed
-from metatable.data.schema_on_read import refuse_renamed
-from metatable.data.schema_text import TableSchema
-from metatable.data.timeline import Timeline, completed_path, later_of
+from metatable.data.hoodie.properties import PROPERTIES_PATH, TableProperties
+from metatable.data.hoodie.savepoint_metadata import is_of_metatable, of_another_life
+from metatable.data.hoodie.timeline import Timeline, completed_path, later_of
+from metatable.data.keys.keygen import KeyGenerator
+from metatable.data.rows.merge import check_ordering
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
-from metatable.metadata.entry_files import Run, drop_runs
-from metatable.metadata.known_commits import CommitSum
-from metatable.metadata.manifest import Manifest
-from metatable.metadata.overlap import check_clustered
-from metatable.metadata.owner import Owner
-from metatable.metadata.pages import PageRef, made_pages
-from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.recovery import sweep_index_files
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.stored import partitions_of
-from metatable.metadata.versions import put_files, put_hint
+from metatable.metadata.commits.known_commits import CommitSum
+from metatable.metadata.commits.recovery import sweep_index_files
+from metatable.metadata.hfiles.entry_files import Run, drop_runs
+from metatable.metadata.hfiles.partition import MetadataPartition
+from metatable.metadata.manifests.manifest import Manifest
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.manifests.pages import PageRef, made_pages
+from metatable.metadata.manifests.versions import put_files, put_hint
+from metatable.metadata.partitions.overlap import check_clustered
+from metatable.metadata.partitions.snapshot import Snapshot
+from metatable.metadata.partitions.stored import partitions_of
 from metatable.metadata.written import stats_columns
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError, CorruptError, UpgradeError, UsageError

@@ -1,8 +1,8 @@
 """Alter: a commit that changes the table's columns.
 
 Nothing but the schema of the next version changes, as a rule: files are read by the ids of their
-columns (`data/stored_columns.py`). It is a data commit without files, so that Hudi's readers are
-told the new columns, and a rollback, a restore, a savepoint know it as any other commit.
+columns (`data/columns/stored_columns.py`). It is a data commit without files, so that Hudi's
+readers are told the new columns, and a rollback, a restore, a savepoint know it as any other.
 
 Where Hudi's readers would find the wrong column, or none, under a name (`needs_rewriting`), every
 file is written anew in the same commit, a file group at a time, as any copy-on-write is; rows keep
@@ -19,27 +19,32 @@ from typing import Any
 
 import pyarrow as pa
 
-from metatable.data.commit_metadata import WriteStat
-from metatable.data.key_texts import KEY, PATH
-from metatable.data.operations import ALTER
-from metatable.data.row_counts import RowCounts
-from metatable.data.schema_changes import (
+from metatable.data.columns.schema_changes import (
     ColumnChange,
     changed,
     needs_rewriting,
     rewritten,
 )
-from metatable.data.schema_text import TableSchema
-from metatable.data.slices import FileSlice
+from metatable.data.columns.schema_text import TableSchema
+from metatable.data.file_groups.slices import FileSlice
+from metatable.data.hoodie.commit_metadata import WriteStat
+from metatable.data.hoodie.operations import ALTER
+from metatable.data.keys.key_texts import KEY, PATH
+from metatable.data.rows.row_counts import RowCounts
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
-from metatable.metadata.change import Change, Requirement
-from metatable.metadata.page_updates import AddFiles
-from metatable.metadata.requirements import NoneLater, OptionsAreBase, RowsUnchanged, SchemaIsBase
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.updates import SetSchema
-from metatable.metadata.versions import newest_of
+from metatable.metadata.commits.change import Change, Requirement
+from metatable.metadata.commits.page_updates import AddFiles
+from metatable.metadata.commits.requirements import (
+    NoneLater,
+    OptionsAreBase,
+    RowsUnchanged,
+    SchemaIsBase,
+)
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.commits.updates import SetSchema
+from metatable.metadata.manifests.versions import newest_of
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.results import WriteResult
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from metatable.data.file_system_view import FileSystemView
-from metatable.data.schema_text import TableSchema
+from metatable.data.columns.schema_text import TableSchema
+from metatable.data.file_groups.file_system_view import FileSystemView
 from metatable.index import create_index
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.partitions.snapshot import Snapshot
 
 __all__ = ["bent_slices"]
 

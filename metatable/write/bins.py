@@ -12,9 +12,9 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from metatable.data.options import Options
-from metatable.data.samples import Sample
-from metatable.data.slices import FileSlice
+from metatable.data.config.options import Options
+from metatable.data.file_groups.slices import FileSlice
+from metatable.data.rows.samples import Sample
 from metatable.metadata.view import TableView
 from metatable.write.profile import is_open
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
-from metatable.metadata.entry_files import Run, build_hfile, cut_ranges
-from metatable.metadata.owner import Owner
-from metatable.metadata.pages import HFileRef
-from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.hfiles.entry_files import Run, build_hfile, cut_ranges
+from metatable.metadata.hfiles.partition import MetadataPartition
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.manifests.pages import HFileRef
 from metatable.storage.counters import Counters
 from metatable.storage.sinks import Caught
 from metatable.storage.store import Store

@@ -17,20 +17,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from metatable.data.option_checks import check_types
-from metatable.data.options import Options
+from metatable.data.config.option_checks import check_types
+from metatable.data.config.options import Options
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
-from metatable.metadata.change import Change
-from metatable.metadata.entry_files import drop_runs
-from metatable.metadata.manifest import Manifest
-from metatable.metadata.page_updates import AddFiles
-from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.requirements import RowsUnchanged
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.stored import partitions_of
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.updates import ChangeOptions
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.page_updates import AddFiles
+from metatable.metadata.commits.requirements import RowsUnchanged
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.commits.updates import ChangeOptions
+from metatable.metadata.hfiles.entry_files import drop_runs
+from metatable.metadata.hfiles.partition import MetadataPartition
+from metatable.metadata.manifests.manifest import Manifest
+from metatable.metadata.partitions.snapshot import Snapshot
+from metatable.metadata.partitions.stored import partitions_of
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write.adopt import OPERATION, enough_buckets

@@ -31,9 +31,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.commit_metadata import WriteStat
-from metatable.data.key_texts import KEY, PATH
-from metatable.data.operations import (
+from metatable.data.columns.schema_changes import needs_rewriting, with_new_columns
+from metatable.data.columns.schema_text import TableSchema
+from metatable.data.hoodie.commit_metadata import WriteStat
+from metatable.data.hoodie.operations import (
     BULK_INSERT,
     DELETE,
     DELETE_PARTITION,
@@ -43,21 +44,19 @@ from metatable.data.operations import (
     UPSERT,
     action_of,
 )
-from metatable.data.row_counts import RowCounts
-from metatable.data.row_order import COLUMN_SAMPLES, RowOrder, sample_columns
-from metatable.data.schema_changes import needs_rewriting, with_new_columns
-from metatable.data.schema_text import TableSchema
-from metatable.data.sort_texts import check_sortable
+from metatable.data.keys.key_texts import KEY, PATH
+from metatable.data.keys.row_order import COLUMN_SAMPLES, RowOrder, sample_columns
+from metatable.data.keys.sort_texts import check_sortable
+from metatable.data.rows.row_counts import RowCounts
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
 from metatable.index.locations import LOCATION_COLUMN, without_codes
 from metatable.index.presence import present
 from metatable.index.protocol import Index
 from metatable.index.record import keyed_index
-from metatable.metadata.change import Change, Race, Requirement, Update
-from metatable.metadata.entry_files import Run, read_run
-from metatable.metadata.page_updates import AddFiles
-from metatable.metadata.requirements import (
+from metatable.metadata.commits.change import Change, Race, Requirement, Update
+from metatable.metadata.commits.page_updates import AddFiles
+from metatable.metadata.commits.requirements import (
     GroupsAbsent,
     NoneLater,
     RingsAreBase,
@@ -65,11 +64,12 @@ from metatable.metadata.requirements import (
     SchemaIsBase,
     SlicesCurrent,
 )
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.stored import partitions_of
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.updates import SetSchema
-from metatable.metadata.versions import newest_of
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.commits.updates import SetSchema
+from metatable.metadata.hfiles.entry_files import Run, read_run
+from metatable.metadata.manifests.versions import newest_of
+from metatable.metadata.partitions.snapshot import Snapshot
+from metatable.metadata.partitions.stored import partitions_of
 from metatable.results import WriteResult
 from metatable.storage import clock
 from metatable.storage.errors import NotFoundError, StaleError, UsageError

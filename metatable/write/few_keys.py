@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from metatable.data.key_texts import KEY
-from metatable.data.merge import Merge
-from metatable.data.spliced_file import StoredParts
-from metatable.data.taking import whole
+from metatable.data.base_files.spliced_file import StoredParts
+from metatable.data.keys.key_texts import KEY
+from metatable.data.rows.merge import Merge
+from metatable.data.rows.taking import whole
 from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.chosen_pages import read_rows

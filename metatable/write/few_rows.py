@@ -26,7 +26,7 @@ import pyarrow as pa
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.write.plan import WritePlan
 
 __all__ = ["is_much", "prepared_near"]

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from metatable.data.base_file_writer import store_base_file
-from metatable.data.operations import DELETE, UPSERT
-from metatable.data.row_counts import RowCounts
-from metatable.data.slices import DataFile, FileSlice, LogFile, marker_path
+from metatable.data.base_files.base_file_writer import store_base_file
+from metatable.data.file_groups.slices import DataFile, FileSlice, LogFile, marker_path
+from metatable.data.hoodie.operations import DELETE, UPSERT
+from metatable.data.rows.row_counts import RowCounts
 from metatable.metadata.view import TableView
 from metatable.metadata.written import NO_KEYS, WrittenSlice
 from metatable.write.few_keys import Known

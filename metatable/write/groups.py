@@ -16,13 +16,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from metatable.data.key_texts import KEY
-from metatable.data.operations import DELETE
-from metatable.data.slices import marker_path, partition_metadata, partition_metadata_path
-from metatable.data.taking import joined
+from metatable.data.file_groups.slices import (
+    marker_path,
+    partition_metadata,
+    partition_metadata_path,
+)
+from metatable.data.hoodie.operations import DELETE
+from metatable.data.keys.key_texts import KEY
+from metatable.data.rows.taking import joined
 from metatable.engine.protocol import TASK_COLUMN
 from metatable.index.bucket.rings import put_first_ring
-from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.metadata.written import WrittenSlice
 from metatable.storage.counters import Counters

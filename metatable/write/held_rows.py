@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from metatable.data.key_texts import KEY
-from metatable.data.taking import whole
+from metatable.data.keys.key_texts import KEY
+from metatable.data.rows.taking import whole
 from metatable.engine.batches import one_piece
 from metatable.engine.protocol import Engine
 from metatable.index.locations import LOCATION_COLUMN

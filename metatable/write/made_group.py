@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import IO, cast
 
-from metatable.data.base_file_writer import store_base_file
-from metatable.data.commit_metadata import WriteStat
-from metatable.data.key_texts import KEY
-from metatable.data.row_counts import RowCounts
-from metatable.data.slice_reader import keys_of_log
-from metatable.data.slices import FileSlice, LogFile
-from metatable.data.statistics import ColumnStats
+from metatable.data.base_files.base_file_writer import store_base_file
+from metatable.data.base_files.statistics import ColumnStats
+from metatable.data.file_groups.slices import FileSlice, LogFile
+from metatable.data.hoodie.commit_metadata import WriteStat
+from metatable.data.keys.key_texts import KEY
+from metatable.data.reading.slice_reader import keys_of_log
+from metatable.data.rows.row_counts import RowCounts
 from metatable.metadata.view import TableView
 from metatable.metadata.written import WrittenSlice, facts_of_stored, stats_columns
 from metatable.write.new_log import stats_of_log

@@ -28,16 +28,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.base_file import read_base_file
-from metatable.data.children import is_virtual, node_of
-from metatable.data.key_texts import KEY
-from metatable.data.log_blocks import LogWriter
-from metatable.data.meta_columns import with_meta_columns_of
-from metatable.data.schema import with_meta_columns
-from metatable.data.slice_reader import log_deletes, log_rows
-from metatable.data.slices import FileSlice, LogFile
-from metatable.data.statistics import ColumnStats, of_all
-from metatable.data.taking import rows_of, taker
+from metatable.data.base_files.base_file import read_base_file
+from metatable.data.base_files.meta_columns import with_meta_columns_of
+from metatable.data.base_files.statistics import ColumnStats, of_all
+from metatable.data.columns.schema import with_meta_columns
+from metatable.data.file_groups.children import is_virtual, node_of
+from metatable.data.file_groups.slices import FileSlice, LogFile
+from metatable.data.keys.key_texts import KEY
+from metatable.data.logs.log_blocks import LogWriter
+from metatable.data.reading.slice_reader import log_deletes, log_rows
+from metatable.data.rows.taking import rows_of, taker
 from metatable.index.bucket.ring import hashes_of, part_of
 from metatable.metadata.view import TableView
 from metatable.metadata.written import (

@@ -15,22 +15,26 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
-from metatable.data.base_file import read_filter, read_with_filter
-from metatable.data.base_file_writer import (
+from metatable.data.base_files.base_file import read_filter, read_with_filter
+from metatable.data.base_files.base_file_writer import (
     columns_with_nan,
     encoded_base_file,
     stream_to_base_file,
 )
-from metatable.data.key_footer import GrownFilter
-from metatable.data.key_texts import KEY
-from metatable.data.merge import Merge, Take
-from metatable.data.meta_columns import add_changing_columns, add_meta_columns, with_file_name
-from metatable.data.row_counts import RowCounts
-from metatable.data.schema import with_meta_columns
-from metatable.data.slice_reader import read_slice, stream_slice
-from metatable.data.slices import DataFile, FileSlice
-from metatable.data.statistics import ColumnStats
-from metatable.data.taking import piece_rows, taken, taker
+from metatable.data.base_files.key_footer import GrownFilter
+from metatable.data.base_files.meta_columns import (
+    add_changing_columns,
+    add_meta_columns,
+    with_file_name,
+)
+from metatable.data.base_files.statistics import ColumnStats
+from metatable.data.columns.schema import with_meta_columns
+from metatable.data.file_groups.slices import DataFile, FileSlice
+from metatable.data.keys.key_texts import KEY
+from metatable.data.reading.slice_reader import read_slice, stream_slice
+from metatable.data.rows.merge import Merge, Take
+from metatable.data.rows.row_counts import RowCounts
+from metatable.data.rows.taking import piece_rows, taken, taker
 from metatable.metadata.view import TableView, read_columns
 from metatable.metadata.written import PassingRows, stats_columns
 from metatable.storage.arrays import Int64s

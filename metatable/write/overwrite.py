@@ -29,21 +29,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.commit_metadata import ids_by_path
-from metatable.data.file_system_view import FILE, FileSystemView, slices_of
-from metatable.data.key_texts import KEY, PATH, identity_columns
-from metatable.data.keygen import KeyGenerator
-from metatable.data.operations import DELETE_PARTITION, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
-from metatable.data.options import Options
-from metatable.data.slice_reader import stream_slice
-from metatable.data.taking import grouped, whole
+from metatable.data.config.options import Options
+from metatable.data.file_groups.file_system_view import FILE, FileSystemView, slices_of
+from metatable.data.hoodie.commit_metadata import ids_by_path
+from metatable.data.hoodie.operations import (
+    DELETE_PARTITION,
+    INSERT_OVERWRITE,
+    INSERT_OVERWRITE_TABLE,
+)
+from metatable.data.keys.key_texts import KEY, PATH, identity_columns
+from metatable.data.keys.keygen import KeyGenerator
+from metatable.data.reading.slice_reader import stream_slice
+from metatable.data.rows.taking import grouped, whole
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
 from metatable.index.locations import LOCATION_COLUMN
-from metatable.metadata.change import Race
-from metatable.metadata.entry_files import RUN_SCHEMA, Run, write_run
-from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.commits.change import Race
+from metatable.metadata.hfiles.entry_files import RUN_SCHEMA, Run, write_run
+from metatable.metadata.hfiles.partition import MetadataPartition
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.view import TableView, read_columns
 from metatable.metadata.written import stats_columns
 from metatable.storage.arrays import Int64s

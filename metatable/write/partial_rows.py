@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.key_texts import KEY, PATH
-from metatable.data.keygen import KeyGenerator
-from metatable.data.nulls import nulls
-from metatable.data.slice_reader import stream_slice
-from metatable.data.taking import joined, taken, whole
+from metatable.data.columns.nulls import nulls
+from metatable.data.keys.key_texts import KEY, PATH
+from metatable.data.keys.keygen import KeyGenerator
+from metatable.data.reading.slice_reader import stream_slice
+from metatable.data.rows.taking import joined, taken, whole
 from metatable.engine.batches import gathered
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index.locations import LOCATION_COLUMN, located_slices

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.children import is_virtual
-from metatable.data.operations import OVERWRITING
-from metatable.data.row_order import BY_KEY, RowOrder
-from metatable.data.slices import DataFile, FileSlice, LogFile
+from metatable.data.file_groups.children import is_virtual
+from metatable.data.file_groups.slices import DataFile, FileSlice, LogFile
+from metatable.data.hoodie.operations import OVERWRITING
+from metatable.data.keys.row_order import BY_KEY, RowOrder
 from metatable.index.locations import location_codes
 from metatable.index.placement import Placement
 from metatable.storage.arrays import Int64s

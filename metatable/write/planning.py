@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.log_names import log_write_token
-from metatable.data.operations import BULK_INSERT, DELETE, OVERWRITING
-from metatable.data.row_order import BY_KEY, RowOrder
-from metatable.data.slices import DataFile, FileSlice, LogFile, new_file_id
+from metatable.data.file_groups.log_names import log_write_token
+from metatable.data.file_groups.slices import DataFile, FileSlice, LogFile, new_file_id
+from metatable.data.hoodie.operations import BULK_INSERT, DELETE, OVERWRITING
+from metatable.data.keys.row_order import BY_KEY, RowOrder
 from metatable.index.protocol import Index
 from metatable.metadata.view import TableView
 from metatable.storage.errors import CorruptError

@@ -16,18 +16,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.align import align
-from metatable.data.key_texts import (
+from metatable.data.columns.align import align
+from metatable.data.config.options import Options
+from metatable.data.hoodie.operations import DELETE, MERGE
+from metatable.data.keys.key_texts import (
     KEY,
     PATH,
     identity_columns,
     own_identity_columns,
     texts_of,
 )
-from metatable.data.keygen import KeyGenerator
-from metatable.data.merge import deduplicate
-from metatable.data.operations import DELETE, MERGE
-from metatable.data.options import Options
+from metatable.data.keys.keygen import KeyGenerator
+from metatable.data.rows.merge import deduplicate
 from metatable.engine.partitions import pieces
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.storage.counters import Counters

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.key_texts import KEY, PATH
-from metatable.data.options import Options
-from metatable.data.row_order import BY_KEY, RowOrder
-from metatable.data.samples import FILE_TEXTS, every
-from metatable.data.taking import grouped, whole
+from metatable.data.config.options import Options
+from metatable.data.keys.key_texts import KEY, PATH
+from metatable.data.keys.row_order import BY_KEY, RowOrder
+from metatable.data.rows.samples import FILE_TEXTS, every
+from metatable.data.rows.taking import grouped, whole
 from metatable.engine.partitions import pieces
 from metatable.index.locations import LOCATION_COLUMN
 from metatable.index.placement import Placement, placed

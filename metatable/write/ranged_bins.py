@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.row_order import RowOrder
+from metatable.data.keys.row_order import RowOrder
 from metatable.metadata.view import TableView
 from metatable.storage.ordering import PrefixIndex
 from metatable.write.bins import Bin, Bins, Inserts, new_bins, rooms

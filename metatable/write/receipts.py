@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from metatable.data.commit_metadata import WriteStat
-from metatable.data.key_texts import KEY, PATH
-from metatable.data.row_counts import RowCounts
-from metatable.metadata.entry_files import RUN_SCHEMA, write_run
-from metatable.metadata.partition import MetadataPartition
+from metatable.data.hoodie.commit_metadata import WriteStat
+from metatable.data.keys.key_texts import KEY, PATH
+from metatable.data.rows.row_counts import RowCounts
+from metatable.metadata.hfiles.entry_files import RUN_SCHEMA, write_run
+from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.written import NO_KEYS, WrittenSlice, entries_of
 from metatable.storage.store import Store
 

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.key_texts import KEY, PATH
-from metatable.data.operations import DELETE
-from metatable.data.taking import grouped, whole
+from metatable.data.hoodie.operations import DELETE
+from metatable.data.keys.key_texts import KEY, PATH
+from metatable.data.rows.taking import grouped, whole
 from metatable.engine.protocol import TASK_COLUMN
 from metatable.index.locations import LOCATION_COLUMN
 from metatable.index.placement import placed

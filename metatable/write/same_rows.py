@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.key_texts import KEY, PATH
-from metatable.data.operations import DELETE
+from metatable.data.hoodie.operations import DELETE
+from metatable.data.keys.key_texts import KEY, PATH
 from metatable.storage.arrays import Int64s, UInt64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError

@@ -23,10 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from metatable.data import statistics
-from metatable.data.base_file_writer import columns_with_nan, store_base_file
-from metatable.data.dictionaries import constant, trimmed
-from metatable.data.exchanged_columns import (
+from metatable.data.base_files import statistics
+from metatable.data.base_files.base_file_writer import columns_with_nan, store_base_file
+from metatable.data.base_files.exchanged_columns import (
     MOST_PAGES,
     NOT_EXCHANGED,
     ExchangedColumns,
@@ -34,16 +33,17 @@ from metatable.data.exchanged_columns import (
     are_few,
     exchanged_columns,
 )
-from metatable.data.footer_statistics import of_footer
-from metatable.data.key_footer import GrownFilter
-from metatable.data.key_texts import KEY
-from metatable.data.merge import Merge, Take, changed_columns, put_columns, put_into
-from metatable.data.meta_columns import with_file_name
-from metatable.data.schema import META_FIELDS, with_meta_columns
-from metatable.data.slices import DataFile, FileSlice
-from metatable.data.spliced_file import StoredParts, stored_parts
-from metatable.data.statistics import ColumnStats
-from metatable.data.taking import rows_of, whole
+from metatable.data.base_files.footer_statistics import of_footer
+from metatable.data.base_files.key_footer import GrownFilter
+from metatable.data.base_files.meta_columns import with_file_name
+from metatable.data.base_files.spliced_file import StoredParts, stored_parts
+from metatable.data.base_files.statistics import ColumnStats
+from metatable.data.columns.schema import META_FIELDS, with_meta_columns
+from metatable.data.file_groups.slices import DataFile, FileSlice
+from metatable.data.keys.key_texts import KEY
+from metatable.data.rows.dictionaries import constant, trimmed
+from metatable.data.rows.merge import Merge, Take, changed_columns, put_columns, put_into
+from metatable.data.rows.taking import rows_of, whole
 from metatable.metadata.view import TableView
 from metatable.metadata.written import stats_columns
 from metatable.storage.arrays import Int64s

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.key_texts import KEY, PATH
-from metatable.data.merge import newer
-from metatable.data.slice_reader import read_slice
-from metatable.data.slices import FileSlice
-from metatable.data.taking import joined, taken
+from metatable.data.file_groups.slices import FileSlice
+from metatable.data.keys.key_texts import KEY, PATH
+from metatable.data.reading.slice_reader import read_slice
+from metatable.data.rows.merge import newer
+from metatable.data.rows.taking import joined, taken
 from metatable.engine.partitions import pieces
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index.locations import LOCATION_COLUMN, located_slices, location_texts

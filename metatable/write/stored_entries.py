@@ -24,27 +24,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from metatable.data.align import align
+from metatable.data.base_files.footer_statistics import of_footer
+from metatable.data.base_files.parquet import open_parquet
+from metatable.data.base_files.statistics import ColumnStats
 from metatable.data.bucket_functions import HASH_SPACE
-from metatable.data.footer_statistics import of_footer
-from metatable.data.key_texts import KEY, PATH, identities
-from metatable.data.keygen import KeyGenerator
-from metatable.data.old_calendar import by_old_calendar
-from metatable.data.options import Options
-from metatable.data.parquet import open_parquet
-from metatable.data.read_columns import ReadColumns
-from metatable.data.schema_text import TableSchema
-from metatable.data.slice_reader import read_slice, stream_slice
-from metatable.data.slices import FileSlice
-from metatable.data.statistics import ColumnStats
-from metatable.data.stored_columns import StoredColumns
+from metatable.data.columns.align import align
+from metatable.data.columns.old_calendar import by_old_calendar
+from metatable.data.columns.read_columns import ReadColumns
+from metatable.data.columns.schema_text import TableSchema
+from metatable.data.columns.stored_columns import StoredColumns
+from metatable.data.config.options import Options
+from metatable.data.file_groups.slices import FileSlice
+from metatable.data.keys.key_texts import KEY, PATH, identities
+from metatable.data.keys.keygen import KeyGenerator
+from metatable.data.reading.slice_reader import read_slice, stream_slice
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index.footer_bloom import denied_by_footer
 from metatable.index.placement import Placement, placed
 from metatable.index.protocol import Index
-from metatable.metadata.entry_files import Run, read_places, read_run, write_run
-from metatable.metadata.partition import MetadataPartition
+from metatable.metadata.hfiles.entry_files import Run, read_places, read_run, write_run
+from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.metadata.written import PassingRows, WrittenSlice, entries_of
 from metatable.storage.counters import Counters

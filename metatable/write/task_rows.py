@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from metatable.data.key_texts import KEY
-from metatable.data.taking import whole
+from metatable.data.keys.key_texts import KEY
+from metatable.data.rows.taking import whole
 from metatable.storage.arrays import Int64s
 from metatable.write.plan import WritePlan
 from metatable.write.routes import SOURCE_COLUMN, Destinations

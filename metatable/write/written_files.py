@@ -10,17 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from metatable.data.commit_metadata import CommitMetadata, WriteStat
-from metatable.data.row_counts import RowCounts
+from metatable.data.hoodie.commit_metadata import CommitMetadata, WriteStat
+from metatable.data.rows.row_counts import RowCounts
 from metatable.engine.protocol import TASK_COLUMN, Engine, Task
 from metatable.index.protocol import Index
-from metatable.metadata.change import Change
-from metatable.metadata.entry_files import Run, drop_runs
-from metatable.metadata.pages import HFileRef
-from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.stored import partitions_of
-from metatable.metadata.transaction import Transaction
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.hfiles.entry_files import Run, drop_runs
+from metatable.metadata.hfiles.partition import MetadataPartition
+from metatable.metadata.manifests.pages import HFileRef
+from metatable.metadata.partitions.snapshot import Snapshot
+from metatable.metadata.partitions.stored import partitions_of
 from metatable.storage.store import Store
 from metatable.write.build import build_hfiles
 from metatable.write.groups import (

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from metatable.cli.main import main
-from metatable.data.avro_schema import to_avro
-from metatable.data.log_blocks import LogWriter
-from metatable.data.schema import with_meta_columns
+from metatable.data.columns.avro_schema import to_avro
+from metatable.data.columns.schema import with_meta_columns
+from metatable.data.logs.log_blocks import LogWriter
 from metatable.storage.avro import RecordCodec
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from metatable.storage.hudi_log.log_file import LogFile

@@ -14,18 +14,18 @@ import pytest
 
 import metatable
 from metatable import Table
-from metatable.data.read_columns import ReadColumns
-from metatable.data.slice_reader import stream_left
-from metatable.data.slices import DataFile, FileSlice, LogFile
-from metatable.metadata.change import Change
-from metatable.metadata.commit import publish
-from metatable.metadata.manifest import Manifest
-from metatable.metadata.owner import Owner
-from metatable.metadata.page_updates import AddFiles
-from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import announce
-from metatable.metadata.versions import load_newest
+from metatable.data.columns.read_columns import ReadColumns
+from metatable.data.file_groups.slices import DataFile, FileSlice, LogFile
+from metatable.data.reading.slice_reader import stream_left
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.commit import publish
+from metatable.metadata.commits.page_updates import AddFiles
+from metatable.metadata.commits.steps import announce
+from metatable.metadata.hfiles.partition import MetadataPartition
+from metatable.metadata.manifests.manifest import Manifest
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.written import WrittenSlice, facts_of_stored, stats_columns
 from metatable.storage.store import Store
 from tests.long import LONG

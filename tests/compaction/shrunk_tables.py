@@ -14,8 +14,8 @@ import pyarrow as pa
 
 import metatable
 from metatable import Table
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import newest_of
+from metatable.metadata.manifests.versions import newest_of
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.store import Store
 
 FAST = {"durable": "false"}

@@ -18,31 +18,31 @@ import pytest
 
 import metatable
 from metatable import ConflictError, StaleError, Table, UpgradeError, UsageError
-from metatable.compaction import kept_files
-from metatable.compaction.clean import Clean, _settled
-from metatable.compaction.compact import Compact
-from metatable.compaction.garbage import left, suspects
-from metatable.compaction.kept_files import Kept
-from metatable.compaction.log_compaction import ScheduleLogs
-from metatable.compaction.log_sizes import LogSizes
+from metatable.compaction.cleaning import kept_files
+from metatable.compaction.cleaning.clean import Clean, _settled
+from metatable.compaction.cleaning.garbage import left, suspects
+from metatable.compaction.cleaning.kept_files import Kept
+from metatable.compaction.cleaning.signs import Signs
+from metatable.compaction.merging.compact import Compact
+from metatable.compaction.reshaping.log_compaction import ScheduleLogs
+from metatable.compaction.reshaping.log_sizes import LogSizes
 from metatable.compaction.service import execute
-from metatable.compaction.signs import Signs
-from metatable.data.commit_metadata import CommitMetadata
-from metatable.data.operations import action_of
-from metatable.data.savepoint_metadata import savepoint_metadata
-from metatable.data.slice_reader import writer_of
-from metatable.data.slices import decoded
-from metatable.data.timeline import Timeline, next_instant
+from metatable.data.file_groups.slices import decoded
+from metatable.data.hoodie.commit_metadata import CommitMetadata
+from metatable.data.hoodie.operations import action_of
+from metatable.data.hoodie.savepoint_metadata import savepoint_metadata
+from metatable.data.hoodie.timeline import Timeline, next_instant
+from metatable.data.reading.slice_reader import writer_of
 from metatable.engine.local import LocalEngine
-from metatable.metadata.change import Change
-from metatable.metadata.home import HOME
-from metatable.metadata.leases import LEASES, SERVICES, StoredLease, lease_path
-from metatable.metadata.manifest import Manifest, version_path
-from metatable.metadata.refusals import check_timeline
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import settle, staged_path
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import load_version
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.refusals import check_timeline
+from metatable.metadata.commits.steps import settle, staged_path
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.home import HOME
+from metatable.metadata.manifests.leases import LEASES, SERVICES, StoredLease, lease_path
+from metatable.metadata.manifests.manifest import Manifest, version_path
+from metatable.metadata.manifests.versions import load_version
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.arrays import UInt64s
 from metatable.storage.store import TEMPORARY, Store

@@ -10,12 +10,12 @@ import pytest
 
 import metatable
 from metatable import Table
-from metatable.compaction.log_compaction import CompactLogs
+from metatable.compaction.reshaping.log_compaction import CompactLogs
 from metatable.compaction.service import execute
-from metatable.data.timeline import next_instant
+from metatable.data.hoodie.timeline import next_instant
 from metatable.engine.local import LocalEngine
-from metatable.metadata.scheduled_plans import staged_plan
-from metatable.metadata.steps import staged_path
+from metatable.metadata.commits.scheduled_plans import staged_plan
+from metatable.metadata.commits.steps import staged_path
 from tests.compaction.aged_tables import KEEP, SMALL, clean, every_row, grown, is_sound
 from tests.face.protocol.making import BEFORE_PUT, FAST, dies, made, newest, recover, rows
 from tests.faults import dying

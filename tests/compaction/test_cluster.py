@@ -15,12 +15,12 @@ import pytest
 
 import metatable
 from metatable import AddColumn, ConflictError, Table, UsageError, col
-from metatable.compaction.cluster import Cluster
-from metatable.compaction.cluster_plan import _within
+from metatable.compaction.reshaping.cluster import Cluster
+from metatable.compaction.reshaping.cluster_plan import _within
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
 from metatable.index.bucket.index import BucketIndex
-from metatable.metadata.overlap import Overlap, _swept
+from metatable.metadata.partitions.overlap import Overlap, _swept
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import once, watched

@@ -11,17 +11,17 @@ import pyarrow as pa
 import pytest
 
 from metatable import Table, UsageError
-from metatable.compaction.compact import Compact
-from metatable.compaction.compaction_plan import CompactionPlan
+from metatable.compaction.merging.compact import Compact
+from metatable.compaction.merging.compaction_plan import CompactionPlan
 from metatable.compaction.service import execute
 from metatable.data.bucket_functions import HASH_SPACE
 from metatable.engine.local import LocalEngine
-from metatable.metadata.column_stats import ColumnStatsPartition
-from metatable.metadata.pages import HFileRef, border
-from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.record_index import RecordIndexPartition, index_keys
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import newest_of
+from metatable.metadata.hfiles.partition import MetadataPartition
+from metatable.metadata.manifests.pages import HFileRef, border
+from metatable.metadata.manifests.versions import newest_of
+from metatable.metadata.partitions.column_stats import ColumnStatsPartition
+from metatable.metadata.partitions.record_index import RecordIndexPartition, index_keys
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store

@@ -10,13 +10,13 @@ import pytest
 
 from benchmarks.rounds import Rounds
 from metatable import Table
-from metatable.data.slices import DataFile, marker_path
+from metatable.data.file_groups.slices import DataFile, marker_path
 from metatable.engine import local
-from metatable.metadata import entry_files
-from metatable.metadata.entry_files import drop_runs, write_run
-from metatable.metadata.home import HOME
-from metatable.metadata.owner import Owner
-from metatable.metadata.recovery import sweep
+from metatable.metadata.commits.recovery import sweep
+from metatable.metadata.hfiles import entry_files
+from metatable.metadata.hfiles.entry_files import drop_runs, write_run
+from metatable.metadata.manifests.home import HOME
+from metatable.metadata.manifests.owner import Owner
 from metatable.storage import cache, threads
 from metatable.storage.store import Store
 from tests.far import DAYS, far, in_memory, made, rows

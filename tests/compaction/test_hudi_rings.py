@@ -14,14 +14,18 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError
-from metatable.compaction.resize import Resize
+from metatable.compaction.reshaping.resize import Resize
 from metatable.compaction.service import execute
-from metatable.data.hashing_metadata import FIRST_INSTANT, HASHING_FOLDER, HashingMetadata
+from metatable.data.file_groups.hashing_metadata import (
+    FIRST_INSTANT,
+    HASHING_FOLDER,
+    HashingMetadata,
+)
 from metatable.engine.local import LocalEngine
-from metatable.metadata.hudi_rings import mark_rings, put_rings
-from metatable.metadata.manifest import version_path
-from metatable.metadata.steps import settle
-from metatable.metadata.versions import load_newest
+from metatable.metadata.commits.hudi_rings import mark_rings, put_rings
+from metatable.metadata.commits.steps import settle
+from metatable.metadata.manifests.manifest import version_path
+from metatable.metadata.manifests.versions import load_newest
 from metatable.results import Fault
 from metatable.storage.errors import StoreError
 from metatable.storage.store import Store

@@ -25,8 +25,8 @@ import pytest
 
 import metatable
 from metatable import MetatableError, Table
-from metatable.metadata.manifest import version_path
-from metatable.metadata.versions import load_newest
+from metatable.metadata.manifests.manifest import version_path
+from metatable.metadata.manifests.versions import load_newest
 from metatable.storage import cache
 from metatable.storage.store import Store
 from tests.compaction.hurt_tables import FAST, LOGGED, TABLES, made, once, rows

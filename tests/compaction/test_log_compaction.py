@@ -36,30 +36,30 @@ from metatable import (
     UsageError,
     WidenColumn,
 )
-from metatable.compaction.bucket_sizes import BucketSizes
-from metatable.compaction.log_compaction import (
+from metatable.compaction.reshaping.bucket_sizes import BucketSizes
+from metatable.compaction.reshaping.log_compaction import (
     CompactLogs,
     ScheduleLogs,
 )
-from metatable.compaction.log_sizes import LogSizes
-from metatable.compaction.resize import Resize
-from metatable.compaction.restore import Restore
-from metatable.compaction.rollback import Rollback
-from metatable.compaction.scheduled import TakeBack, carry_out_all
+from metatable.compaction.reshaping.log_sizes import LogSizes
+from metatable.compaction.reshaping.resize import Resize
+from metatable.compaction.reshaping.scheduled import TakeBack, carry_out_all
 from metatable.compaction.service import execute
-from metatable.data.schema_text import TableSchema
-from metatable.data.slice_compaction_plan import SliceCompactionPlan
-from metatable.data.slices import FileSlice
+from metatable.compaction.ways_back.restore import Restore
+from metatable.compaction.ways_back.rollback import Rollback
+from metatable.data.columns.schema_text import TableSchema
+from metatable.data.file_groups.slices import FileSlice
+from metatable.data.hoodie.slice_compaction_plan import SliceCompactionPlan
 from metatable.engine.local import LocalEngine
-from metatable.metadata import entries
-from metatable.metadata.change import Change
-from metatable.metadata.known_commits import commits_back
-from metatable.metadata.manifest import Manifest, version_path
-from metatable.metadata.scheduled import SetSlices
-from metatable.metadata.scheduled_plans import staged_plan
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import load_newest
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.known_commits import commits_back
+from metatable.metadata.commits.scheduled import SetSlices
+from metatable.metadata.commits.scheduled_plans import staged_plan
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.hfiles import entries
+from metatable.metadata.manifests.manifest import Manifest, version_path
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.results import Fault, ServiceResult
 from metatable.storage.errors import StoreError
 from metatable.storage.store import Store

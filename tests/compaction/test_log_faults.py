@@ -16,14 +16,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from metatable.compaction.held_slices import damage_of, read_held
-from metatable.data.log_blocks import LogWriter
-from metatable.data.schema import with_meta_columns
-from metatable.data.slices import FileSlice, LogFile
-from metatable.metadata.files import FilesPartition
-from metatable.metadata.lost_commit import rebuilt_commit
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_version
+from metatable.compaction.checks.held_slices import damage_of, read_held
+from metatable.data.columns.schema import with_meta_columns
+from metatable.data.file_groups.slices import FileSlice, LogFile
+from metatable.data.logs.log_blocks import LogWriter
+from metatable.metadata.commits.lost_commit import rebuilt_commit
+from metatable.metadata.manifests.versions import load_version
+from metatable.metadata.partitions.files import FilesPartition
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.written import NO_KEYS, WrittenSlice
 from metatable.storage import cache
 from metatable.storage.hudi_log import log_file

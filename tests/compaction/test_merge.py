@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.compaction import merge
-from metatable.compaction.merge import merge_hfiles
-from metatable.data.options import Options
-from metatable.metadata.owner import Owner
-from metatable.metadata.pages import HFileRef
-from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.record_index import RecordIndexPartition
+from metatable.compaction.merging import merge
+from metatable.compaction.merging.merge import merge_hfiles
+from metatable.data.config.options import Options
+from metatable.metadata.hfiles.partition import MetadataPartition
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.manifests.pages import HFileRef
+from metatable.metadata.partitions.record_index import RecordIndexPartition
 from metatable.storage import sorted_merge
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.reader import HFileReader

@@ -15,7 +15,7 @@ import pytest
 import metatable
 from metatable import StaleError, Table
 from metatable.engine.local import LocalEngine
-from metatable.metadata.transaction import Transaction
+from metatable.metadata.commits.transaction import Transaction
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import Refused, dying, watched

@@ -13,13 +13,13 @@ import pytest
 
 import metatable
 from metatable import ConflictError, CorruptError, NotFoundError, StaleError, Table, UsageError
-from metatable.compaction.compact import Compact
+from metatable.compaction.merging.compact import Compact
 from metatable.compaction.service import Scheduled, execute
 from metatable.engine.local import LocalEngine
-from metatable.metadata.home import HOME
-from metatable.metadata.plans import PLANS
-from metatable.metadata.sealed import seal
-from metatable.metadata.transaction import Transaction
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.home import HOME
+from metatable.metadata.manifests.plans import PLANS
+from metatable.metadata.manifests.sealed import seal
 from metatable.storage.store import Store
 from tests.compaction.shrunk_tables import FAST, answers, grown, rows, snapshot
 from tests.faults import Refused, watched

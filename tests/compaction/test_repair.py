@@ -21,19 +21,19 @@ import pytest
 
 import metatable
 from metatable import Table
-from metatable.compaction.findings import KEPT, Findings
-from metatable.compaction.repair import repair
-from metatable.data.commit_metadata import CommitMetadata
-from metatable.data.slices import new_file_id
-from metatable.data.timeline import Timeline
+from metatable.compaction.checks.findings import KEPT, Findings
+from metatable.compaction.checks.repair import repair
+from metatable.data.file_groups.slices import new_file_id
+from metatable.data.hoodie.commit_metadata import CommitMetadata
+from metatable.data.hoodie.timeline import Timeline
 from metatable.engine.local import LocalEngine
-from metatable.metadata.change import Change
-from metatable.metadata.commit import publish
-from metatable.metadata.home import HOME
-from metatable.metadata.leases import lease_path
-from metatable.metadata.owner import Owner
-from metatable.metadata.page_updates import AddFiles
-from metatable.metadata.steps import announce, stage
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.commit import publish
+from metatable.metadata.commits.page_updates import AddFiles
+from metatable.metadata.commits.steps import announce, stage
+from metatable.metadata.manifests.home import HOME
+from metatable.metadata.manifests.leases import lease_path
+from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.written import WrittenSlice
 from metatable.storage import cache
 from metatable.storage.store import Store

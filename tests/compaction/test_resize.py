@@ -20,23 +20,23 @@ import pytest
 
 import metatable
 from metatable import ConflictError, StaleError, Table, UsageError
-from metatable.compaction import bucket_sizes
-from metatable.compaction.bucket_sizes import BucketSizes
-from metatable.compaction.resize import Resize
-from metatable.compaction.resize_plan import ResizePlan
+from metatable.compaction.reshaping import bucket_sizes
+from metatable.compaction.reshaping.bucket_sizes import BucketSizes
+from metatable.compaction.reshaping.resize import Resize
+from metatable.compaction.reshaping.resize_plan import ResizePlan
 from metatable.compaction.service import execute
-from metatable.data import base_file
-from metatable.data.hashing_metadata import HashingMetadata
+from metatable.data.base_files import base_file
+from metatable.data.file_groups.hashing_metadata import HashingMetadata
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
 from metatable.index.bucket import rings as held_rings
 from metatable.index.bucket.ring import Ring, hashes_of
 from metatable.index.bucket.rings import rings_of
-from metatable.metadata import rings
-from metatable.metadata.plans import PLANS
-from metatable.metadata.sealed import seal, unseal
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest, load_version
+from metatable.metadata.manifests.plans import PLANS
+from metatable.metadata.manifests.sealed import seal, unseal
+from metatable.metadata.manifests.versions import load_newest, load_version
+from metatable.metadata.partitions import rings
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.results import Fault
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
@@ -551,10 +551,10 @@ def test_a_resize_that_always_loses_says_so(table_uri: str) -> None:
 
 def rewrite_ring(table: Table, change: Callable[[dict[str, Any]], Any]) -> None:
     """The ring of PATH, changed, as an entry of a version of its own."""
-    from metatable.metadata.change import Change  # noqa: PLC0415
-    from metatable.metadata.page_updates import AddFiles  # noqa: PLC0415
-    from metatable.metadata.rings import RingsPartition, ring_entries  # noqa: PLC0415
-    from metatable.metadata.transaction import Transaction  # noqa: PLC0415
+    from metatable.metadata.commits.change import Change  # noqa: PLC0415
+    from metatable.metadata.commits.page_updates import AddFiles  # noqa: PLC0415
+    from metatable.metadata.commits.transaction import Transaction  # noqa: PLC0415
+    from metatable.metadata.partitions.rings import RingsPartition, ring_entries  # noqa: PLC0415
 
     held = ring_of(table).metadata
     stored = json.loads(held.encode())

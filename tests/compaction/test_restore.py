@@ -17,21 +17,21 @@ import pytest
 
 import metatable
 from metatable import ConflictError, CorruptError, StaleError, Table, UsageError
-from metatable.compaction import rollback, savepoint
-from metatable.compaction.clean import Clean
-from metatable.compaction.restore import Restore
-from metatable.compaction.savepoint import DropSavepoint, Savepoint
+from metatable.compaction.cleaning.clean import Clean
 from metatable.compaction.service import execute
-from metatable.data.savepoint_metadata import savepoint_metadata
-from metatable.data.timeline import instant_of, next_instant
+from metatable.compaction.ways_back import rollback, savepoint
+from metatable.compaction.ways_back.restore import Restore
+from metatable.compaction.ways_back.savepoint import DropSavepoint, Savepoint
+from metatable.data.hoodie.savepoint_metadata import savepoint_metadata
+from metatable.data.hoodie.timeline import instant_of, next_instant
 from metatable.engine.local import LocalEngine
 from metatable.kept_version import newest_of
-from metatable.metadata.change import Change
-from metatable.metadata.manifest import Pin, version_path
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import settle, staged_path
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import load_version
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.steps import settle, staged_path
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.manifest import Pin, version_path
+from metatable.metadata.manifests.versions import load_version
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.query.description import version_as_of
 from metatable.storage import cache, clock
 from metatable.storage.store import Store

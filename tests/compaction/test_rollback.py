@@ -9,7 +9,7 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError
-from metatable.metadata.versions import load_newest
+from metatable.metadata.manifests.versions import load_newest
 from metatable.storage.store import Store
 from tests.model import SCHEMA, Model, Row, arrow, check, completed, data_files, scanned
 

@@ -10,12 +10,12 @@ import pytest
 
 import metatable
 from metatable import ConflictError, CorruptError, Table, UsageError
-from metatable.compaction.compact import Compact
-from metatable.compaction.rollback import Rollback
+from metatable.compaction.merging.compact import Compact
 from metatable.compaction.service import Outcome, Plan, Service, execute
+from metatable.compaction.ways_back.rollback import Rollback
 from metatable.engine.local import LocalEngine
-from metatable.metadata.change import Change
-from metatable.metadata.home import HOME
+from metatable.metadata.commits.change import Change
+from metatable.metadata.manifests.home import HOME
 from metatable.storage.store import Store
 from tests.faults import READS, watched
 from tests.model import SCHEMA, arrow

@@ -14,10 +14,10 @@ import metatable
 from metatable import AddColumn, DropColumn, Table, UsageError
 from metatable.compaction.service import execute
 from metatable.compaction.set_options import SetOptions
-from metatable.data.schema_changes import ColumnChange
+from metatable.data.columns.schema_changes import ColumnChange
 from metatable.engine.local import LocalEngine
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
 from metatable.write.alter import alter

@@ -12,11 +12,11 @@ import pytest
 from fastavro.schema import to_parsing_canonical_form
 
 from metatable import CorruptError, Table
-from metatable.compaction import undoing
-from metatable.data.slice_reader import writer_of
-from metatable.data.slices import decoded
-from metatable.data.timeline import next_instant
-from metatable.data.undo_metadata import UNDOING, Undone, undo_metadata, undo_plan
+from metatable.compaction.ways_back import undoing
+from metatable.data.file_groups.slices import decoded
+from metatable.data.hoodie.timeline import next_instant
+from metatable.data.hoodie.undo_metadata import UNDOING, Undone, undo_metadata, undo_plan
+from metatable.data.reading.slice_reader import writer_of
 from metatable.storage.store import Store
 from tests.face.protocol.making import made, newest, rows
 from tests.model import arrow, completed, data_files, read_by_hudi, scanned

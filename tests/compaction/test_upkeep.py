@@ -14,21 +14,21 @@ import pytest
 
 import metatable
 from metatable import Table
-from metatable.compaction import compact, upkeep
-from metatable.compaction.compact import Compact
+from metatable.compaction.merging import compact, upkeep
+from metatable.compaction.merging.compact import Compact
+from metatable.compaction.merging.upkeep import due, keep_up, looks_after
 from metatable.compaction.service import execute
-from metatable.compaction.upkeep import due, keep_up, looks_after
 from metatable.engine.local import LocalEngine
-from metatable.metadata import entries
-from metatable.metadata.change import Change
-from metatable.metadata.commit import publish
-from metatable.metadata.home import COMMITS
-from metatable.metadata.manifest import Manifest
-from metatable.metadata.owner import Owner
-from metatable.metadata.page_updates import FoldPages
-from metatable.metadata.pages import HFileRef
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.commit import publish
+from metatable.metadata.commits.page_updates import FoldPages
+from metatable.metadata.hfiles import entries
+from metatable.metadata.manifests.home import COMMITS
+from metatable.metadata.manifests.manifest import Manifest
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.manifests.pages import HFileRef
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage import store as stores
 from metatable.storage.hfile.reading import opened
@@ -274,8 +274,8 @@ def _named(ref: HFileRef) -> tuple[Any, ...]:
 def test_full_pages_are_not_written_again(
     table: Table, swapped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metatable.metadata.page_updates.PAGE_REFS", 4)
-    monkeypatch.setattr("metatable.metadata.pages.PAGE_REFS", 4)
+    monkeypatch.setattr("metatable.metadata.commits.page_updates.PAGE_REFS", 4)
+    monkeypatch.setattr("metatable.metadata.manifests.pages.PAGE_REFS", 4)
     grown(table, monkeypatch)
     store = Store(table.uri, FAST)
     publish(

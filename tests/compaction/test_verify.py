@@ -17,22 +17,22 @@ import pytest
 
 import metatable
 from metatable import CorruptError, Table
-from metatable.data import base_file_writer
-from metatable.data.base_file_writer import write_base_file
-from metatable.data.slices import DataFile, FileSlice, new_file_id
-from metatable.metadata.bloom_filter import BloomFilterPartition
-from metatable.metadata.change import Change
-from metatable.metadata.column_stats import ColumnStatsPartition
-from metatable.metadata.commit import publish
-from metatable.metadata.files import FilesPartition
-from metatable.metadata.owner import Owner
-from metatable.metadata.page_updates import AddFiles
-from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.payload import decode_stats, schema_text
-from metatable.metadata.record_index import RecordIndexPartition
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.steps import announce
-from metatable.metadata.versions import load_newest
+from metatable.data.base_files import base_file_writer
+from metatable.data.base_files.base_file_writer import write_base_file
+from metatable.data.file_groups.slices import DataFile, FileSlice, new_file_id
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.commit import publish
+from metatable.metadata.commits.page_updates import AddFiles
+from metatable.metadata.commits.steps import announce
+from metatable.metadata.hfiles.partition import MetadataPartition
+from metatable.metadata.hfiles.payload import decode_stats, schema_text
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.bloom_filter import BloomFilterPartition
+from metatable.metadata.partitions.column_stats import ColumnStatsPartition
+from metatable.metadata.partitions.files import FilesPartition
+from metatable.metadata.partitions.record_index import RecordIndexPartition
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.written import WrittenSlice
 from metatable.storage import cache
 from metatable.storage.store import Store

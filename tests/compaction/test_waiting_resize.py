@@ -20,24 +20,24 @@ import pytest
 
 import metatable
 from metatable import DropColumn, NotFoundError, StaleError, StoreError, Table, UsageError
-from metatable.compaction.bucket_sizes import BucketSizes
-from metatable.compaction.resize import Resize
-from metatable.compaction.scheduled import TakeBack
+from metatable.compaction.reshaping.bucket_sizes import BucketSizes
+from metatable.compaction.reshaping.resize import Resize
+from metatable.compaction.reshaping.scheduled import TakeBack
+from metatable.compaction.reshaping.waiting_resize import CarryOutResize, ScheduleResize
 from metatable.compaction.service import execute
-from metatable.compaction.waiting_resize import CarryOutResize, ScheduleResize
-from metatable.data.children import DUAL_WRITE, VIRTUAL_LOG, WAYS
-from metatable.data.slices import FileSlice
-from metatable.data.timeline import CLUSTERING
+from metatable.data.file_groups.children import DUAL_WRITE, VIRTUAL_LOG, WAYS
+from metatable.data.file_groups.slices import FileSlice
+from metatable.data.hoodie.timeline import CLUSTERING
 from metatable.engine.local import LocalEngine
 from metatable.index.bucket.ring import hashes_of
 from metatable.index.bucket.rings import rings_of
-from metatable.metadata.change import Change
-from metatable.metadata.manifest import Manifest
-from metatable.metadata.scheduled import SetSlices
-from metatable.metadata.scheduled_plans import staged_plan
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import load_newest
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.scheduled import SetSlices
+from metatable.metadata.commits.scheduled_plans import staged_plan
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.manifest import Manifest
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.results import ServiceResult
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write

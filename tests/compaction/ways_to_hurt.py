@@ -16,18 +16,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metatable.data.slices import FileSlice, new_file_id
-from metatable.data.timeline import next_instant
-from metatable.metadata.bloom_filter import BloomFilterPartition
-from metatable.metadata.column_stats import ColumnStatsPartition
-from metatable.metadata.files import FilesPartition
-from metatable.metadata.home import HOME
-from metatable.metadata.manifest import saved_path, version_path
-from metatable.metadata.partition import MetadataPartition
-from metatable.metadata.plans import PLANS
-from metatable.metadata.record_index import RecordIndexPartition
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_version
+from metatable.data.file_groups.slices import FileSlice, new_file_id
+from metatable.data.hoodie.timeline import next_instant
+from metatable.metadata.hfiles.partition import MetadataPartition
+from metatable.metadata.manifests.home import HOME
+from metatable.metadata.manifests.manifest import saved_path, version_path
+from metatable.metadata.manifests.plans import PLANS
+from metatable.metadata.manifests.versions import load_version
+from metatable.metadata.partitions.bloom_filter import BloomFilterPartition
+from metatable.metadata.partitions.column_stats import ColumnStatsPartition
+from metatable.metadata.partitions.files import FilesPartition
+from metatable.metadata.partitions.record_index import RecordIndexPartition
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.written import WrittenSlice
 from metatable.storage.parquet.fields import Bounds, Column, Statistics
 from metatable.storage.parquet.thrift import BINARY, I64, LIST, Struct

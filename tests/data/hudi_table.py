@@ -11,19 +11,19 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data import slices
-from metatable.data.avro_schema import to_avro
-from metatable.data.base_file_writer import write_base_file
-from metatable.data.commit_metadata import CommitMetadata, WriteStat
-from metatable.data.keygen import KeyGenerator
-from metatable.data.meta_columns import add_meta_columns, with_file_name
-from metatable.data.options import Options
-from metatable.data.properties import PROPERTIES_PATH, TableProperties
-from metatable.data.read_columns import ReadColumns
-from metatable.data.schema import align, normal, with_meta_columns
-from metatable.data.slice_reader import read_slice
-from metatable.data.slices import DataFile, FileSlice
-from metatable.data.timeline import Timeline, next_instant
+from metatable.data.base_files.base_file_writer import write_base_file
+from metatable.data.base_files.meta_columns import add_meta_columns, with_file_name
+from metatable.data.columns.avro_schema import to_avro
+from metatable.data.columns.read_columns import ReadColumns
+from metatable.data.columns.schema import align, normal, with_meta_columns
+from metatable.data.config.options import Options
+from metatable.data.file_groups import slices
+from metatable.data.file_groups.slices import DataFile, FileSlice
+from metatable.data.hoodie.commit_metadata import CommitMetadata, WriteStat
+from metatable.data.hoodie.properties import PROPERTIES_PATH, TableProperties
+from metatable.data.hoodie.timeline import Timeline, next_instant
+from metatable.data.keys.keygen import KeyGenerator
+from metatable.data.reading.slice_reader import read_slice
 from metatable.storage.store import Store
 from tests.data.merging import Merged, merge_rows
 

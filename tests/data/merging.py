@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from metatable.data.merge import Merge
-from metatable.data.row_counts import RowCounts
+from metatable.data.rows.merge import Merge
+from metatable.data.rows.row_counts import RowCounts
 
 __all__ = ["Merged", "merge_rows"]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import fastavro
 import pyarrow as pa
 
-from metatable.data.base_file import read_base_file
-from metatable.data.log_merge import SliceLogs, live_blocks
-from metatable.data.log_names import LogName
-from metatable.data.read_columns import ReadColumns
-from metatable.data.slices import DataFile
+from metatable.data.base_files.base_file import read_base_file
+from metatable.data.columns.read_columns import ReadColumns
+from metatable.data.file_groups.log_names import LogName
+from metatable.data.file_groups.slices import DataFile
+from metatable.data.logs.log_merge import SliceLogs, live_blocks
 from metatable.storage.hudi_log.block import HeaderKey
 from metatable.storage.hudi_log.log_file import LogFile
 from metatable.storage.store import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from metatable.data.log_blocks import LogWriter
+from metatable.data.logs.log_blocks import LogWriter
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from metatable.storage.hudi_log.deletes import DELETES, encode_deletes
 

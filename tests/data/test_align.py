@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import metatable
-from metatable.data.schema import align, normal
+from metatable.data.columns.schema import align, normal
 from metatable.storage.errors import UsageError
 
 

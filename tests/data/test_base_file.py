@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from metatable.data import base_file, base_file_writer, key_footer, statistics
-from metatable.data.base_file_writer import PAGE_ROWS, FileForm, encoded_columns
-from metatable.data.key_footer import GrownFilter
-from metatable.data.meta_columns import add_meta_columns, with_file_name
-from metatable.data.options import Options
-from metatable.data.schema import META_COLUMNS, META_FIELDS
-from metatable.data.slices import DataFile
+from metatable.data.base_files import base_file, base_file_writer, key_footer, statistics
+from metatable.data.base_files.base_file_writer import PAGE_ROWS, FileForm, encoded_columns
+from metatable.data.base_files.key_footer import GrownFilter
+from metatable.data.base_files.meta_columns import add_meta_columns, with_file_name
+from metatable.data.columns.schema import META_COLUMNS, META_FIELDS
+from metatable.data.config.options import Options
+from metatable.data.file_groups.slices import DataFile
 from metatable.storage.errors import CorruptError, StoreError
 from metatable.storage.filters.hudi import DYNAMIC, HudiBloom
 from metatable.storage.parquet.fields import Element, Footer

@@ -18,8 +18,8 @@ from metatable.data.bucket_functions import (
     place_by_hash,
     place_by_text,
 )
-from metatable.metadata.keys import record_key_hash
-from metatable.metadata.pages import border
+from metatable.metadata.hfiles.keys import record_key_hash
+from metatable.metadata.manifests.pages import border
 from metatable.storage.errors import UsageError
 
 SALTS = (-6_000_000_000_000_000_000, 123_456_789)

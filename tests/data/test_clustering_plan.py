@@ -12,10 +12,17 @@ import fastavro
 import pytest
 from fastavro.schema import to_parsing_canonical_form
 
-from metatable.data.children import DUAL_WRITE, VIRTUAL_LOG, WAYS, child_of, is_virtual, node_of
-from metatable.data.clustering_plan import BucketsPlan, PlannedTask
-from metatable.data.hashing_metadata import HashingNode
-from metatable.data.slices import DataFile, FileSlice
+from metatable.data.file_groups.children import (
+    DUAL_WRITE,
+    VIRTUAL_LOG,
+    WAYS,
+    child_of,
+    is_virtual,
+    node_of,
+)
+from metatable.data.file_groups.hashing_metadata import HashingNode
+from metatable.data.file_groups.slices import DataFile, FileSlice
+from metatable.data.hoodie.clustering_plan import BucketsPlan, PlannedTask
 from metatable.storage.errors import CorruptError
 
 T = "20260101000000000"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from metatable.data.commit_metadata import CommitMetadata, WriteStat
-from metatable.data.row_counts import RowCounts
-from metatable.data.slices import DataFile
+from metatable.data.file_groups.slices import DataFile
+from metatable.data.hoodie.commit_metadata import CommitMetadata, WriteStat
+from metatable.data.rows.row_counts import RowCounts
 from metatable.storage.errors import CorruptError
 
 T = "20250102030405006"

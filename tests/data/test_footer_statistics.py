@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metatable.data import footer_statistics
-from metatable.data.footer_statistics import of_footer
-from metatable.data.statistics import of_all, of_table
+from metatable.data.base_files import footer_statistics
+from metatable.data.base_files.footer_statistics import of_footer
+from metatable.data.base_files.statistics import of_all, of_table
 
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.bool_(): st.booleans(),

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from metatable.data.hashing_metadata import HashingMetadata, HashingNode
+from metatable.data.file_groups.hashing_metadata import HashingMetadata, HashingNode
 from metatable.storage.errors import CorruptError
 
 STAGES = ("1initial", "2pending", "3done")

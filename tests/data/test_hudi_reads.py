@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metatable.data.base_file import read_base_file, read_record_keys
-from metatable.data.options import Options
-from metatable.data.slices import DataFile
+from metatable.data.base_files.base_file import read_base_file, read_record_keys
+from metatable.data.config.options import Options
+from metatable.data.file_groups.slices import DataFile
 from metatable.storage.store import Store
 from tests.data.hudi_table import HudiTable
 from tests.data.test_schema import EVERY_TYPE, FULL_ROW

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from metatable.data.base_file import read_record_keys
-from metatable.data.footer_statistics import of_footer
-from metatable.data.key_footer import KeyFooter, footer_of, read_key_footer, sound_ends
-from metatable.data.parquet import open_parquet
-from metatable.data.slices import DataFile
+from metatable.data.base_files.base_file import read_record_keys
+from metatable.data.base_files.footer_statistics import of_footer
+from metatable.data.base_files.key_footer import KeyFooter, footer_of, read_key_footer, sound_ends
+from metatable.data.base_files.parquet import open_parquet
+from metatable.data.file_groups.slices import DataFile
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.filters.hudi import DYNAMIC, SIMPLE, HudiBloom
 from metatable.storage.parquet.fields import Column, Footer, Group, Meta, Statistics
@@ -173,7 +173,7 @@ class _Chunk:
     ],
 )
 def test_cut_statistics_are_bounds_or_say_nothing(chunks: list[Any], expected: Any) -> None:
-    from metatable.data.key_footer import _bounds_of_groups  # noqa: PLC0415
+    from metatable.data.base_files.key_footer import _bounds_of_groups  # noqa: PLC0415
 
     assert _bounds_of_groups([_Chunk(one) for one in chunks]) == expected
 
@@ -293,7 +293,7 @@ def test_footers_of_hudi_have_the_bounds_of_their_keys_and_pass_them(
 def test_statistics_of_hudis_files_are_the_bounds_in_their_footers(
     interop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metatable.data.key_footer._believed", lambda *_: (None, None))
+    monkeypatch.setattr("metatable.data.base_files.key_footer._believed", lambda *_: (None, None))
     for store, file, keys in files_of_hudi(interop, tmp_path):
         footer, _ = read_key_footer(store, file)
         ends = pc.min_max(keys)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from metatable.data.key_texts import KEY, key_column
-from metatable.data.options import Options
+from metatable.data.config.options import Options
+from metatable.data.keys.key_texts import KEY, key_column
 
 TEXT, NUMBER = pa.schema([("id", pa.string()), ("v", pa.int64())]), pa.schema([("id", pa.int64())])
 

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from metatable.data import keyed_rows
-from metatable.data.keyed_rows import Asked
+from metatable.data.reading import keyed_rows
+from metatable.data.reading.keyed_rows import Asked
 
 
 def shares(counts: Sequence[int], workers: int) -> list[list[int]]:

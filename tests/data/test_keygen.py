@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.data import keygen
-from metatable.data.keygen import DEFAULT_PARTITION, KeyGenerator
-from metatable.data.options import Options
+from metatable.data.config.options import Options
+from metatable.data.keys import keygen
+from metatable.data.keys.keygen import DEFAULT_PARTITION, KeyGenerator
 from metatable.storage.errors import UsageError
 
 MOMENT = datetime(2024, 3, 1, 1, 2, 3, 4)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metatable.data.leaving_out import without
+from metatable.data.rows.leaving_out import without
 
 COUNT = 40
 MADE: dict[str, tuple[pa.DataType, Any]] = {

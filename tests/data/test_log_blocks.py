@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metatable.data import log_blocks
-from metatable.data.block_rows import block_rows, blocks_rows
-from metatable.data.log_blocks import LogWriter, block_deletes, blocks_deletes
-from metatable.data.schema import META_COLUMNS, with_meta_columns
-from metatable.data.schema_text import TableSchema
+from metatable.data.columns.schema import META_COLUMNS, with_meta_columns
+from metatable.data.columns.schema_text import TableSchema
+from metatable.data.logs import log_blocks
+from metatable.data.logs.block_rows import block_rows, blocks_rows
+from metatable.data.logs.log_blocks import LogWriter, block_deletes, blocks_deletes
 from metatable.storage.avro import RecordCodec
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
@@ -210,7 +210,7 @@ def test_rows_of_many_blocks_are_those_of_each(seed: int, monkeypatch: pytest.Mo
     draw = Random(seed)
     blocks = many_blocks(draw)
     monkeypatch.setattr(
-        "metatable.data.block_rows.TOGETHER_BYTES", draw.choice([0, 300, 1500, 1 << 20])
+        "metatable.data.logs.block_rows.TOGETHER_BYTES", draw.choice([0, 300, 1500, 1 << 20])
     )
     for schema in (SCHEMA, pa.schema([SCHEMA.field("tz")]), pa.schema([("absent", pa.int8())])):
         found = blocks_rows(blocks, schema, None)
@@ -229,7 +229,7 @@ def test_blocks_of_one_schema_are_decoded_in_one_go(monkeypatch: pytest.MonkeyPa
     block = avro_block()
     assert len(blocks_rows([block] * 9, SCHEMA, None)) == 9
     assert sizes == [27]
-    monkeypatch.setattr("metatable.data.block_rows.TOGETHER_BYTES", 2 * len(block.content))
+    monkeypatch.setattr("metatable.data.logs.block_rows.TOGETHER_BYTES", 2 * len(block.content))
     blocks_rows([block] * 5, SCHEMA, None)
     assert sizes[1:] == [6, 6, 3]
 

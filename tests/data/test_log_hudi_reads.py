@@ -12,16 +12,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from metatable.data.avro_schema import to_avro
-from metatable.data.base_file import read_base_file
-from metatable.data.log_blocks import LogWriter
-from metatable.data.log_merge import SliceLogs, live_blocks
-from metatable.data.log_names import LogName, log_write_token
-from metatable.data.options import Options
-from metatable.data.read_columns import ReadColumns
-from metatable.data.schema import with_meta_columns
-from metatable.data.slices import DataFile
-from metatable.data.timeline import next_instant
+from metatable.data.base_files.base_file import read_base_file
+from metatable.data.columns.avro_schema import to_avro
+from metatable.data.columns.read_columns import ReadColumns
+from metatable.data.columns.schema import with_meta_columns
+from metatable.data.config.options import Options
+from metatable.data.file_groups.log_names import LogName, log_write_token
+from metatable.data.file_groups.slices import DataFile
+from metatable.data.hoodie.timeline import next_instant
+from metatable.data.logs.log_blocks import LogWriter
+from metatable.data.logs.log_merge import SliceLogs, live_blocks
 from metatable.storage.hudi_log.block import HeaderKey, LogBlock
 from metatable.storage.hudi_log.log_file import LogFile
 from tests.data.hudi_table import HudiTable

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.data import log_merge
-from metatable.data.log_blocks import LogWriter
-from metatable.data.log_merge import SliceLogs, live_blocks
-from metatable.data.read_columns import ReadColumns
-from metatable.data.schema import META_COLUMNS, with_meta_columns
+from metatable.data.columns.read_columns import ReadColumns
+from metatable.data.columns.schema import META_COLUMNS, with_meta_columns
+from metatable.data.logs import log_merge
+from metatable.data.logs.log_blocks import LogWriter
+from metatable.data.logs.log_merge import SliceLogs, live_blocks
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from tests.data.mor_tables import read_table, unpacked

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metatable.data.log_names import LogName, log_write_token
+from metatable.data.file_groups.log_names import LogName, log_write_token
 from metatable.storage.errors import CorruptError
 from tests.storage.hudi_log.corpus import log_files, tables
 

@@ -13,12 +13,12 @@ import pytest
 
 import metatable
 from metatable import CorruptError, Table
-from metatable.data import logs_together as together_module
-from metatable.data.log_merge import SliceLogs
-from metatable.data.logs_together import logs_together
-from metatable.data.read_columns import ReadColumns
-from metatable.data.slice_reader import logs_of_each, stream_slice
-from metatable.data.slices import FileSlice, LogFile
+from metatable.data.columns.read_columns import ReadColumns
+from metatable.data.file_groups.slices import FileSlice, LogFile
+from metatable.data.logs.log_merge import SliceLogs
+from metatable.data.reading import logs_together as together_module
+from metatable.data.reading.logs_together import logs_together
+from metatable.data.reading.slice_reader import logs_of_each, stream_slice
 from metatable.storage import cache
 from tests.model import SCHEMA, arrow, scanned
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.data import merge
-from metatable.data.merge import changed_columns, check_ordering, deduplicate, newer
+from metatable.data.rows import merge
+from metatable.data.rows.merge import changed_columns, check_ordering, deduplicate, newer
 from metatable.storage.errors import CorruptError, UsageError
 from tests.data.merging import merge_rows
 

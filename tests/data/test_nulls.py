@@ -12,8 +12,8 @@ import pytest
 
 import metatable
 from metatable import AddColumn, UsageError
-from metatable.data.nulls import has_stray_nulls, nulls, without_nulls
-from metatable.data.schema import align
+from metatable.data.columns.nulls import has_stray_nulls, nulls, without_nulls
+from metatable.data.columns.schema import align
 
 FLAT = [
     *(pa.bool_(), pa.int32(), pa.float32(), pa.string(), pa.binary(), pa.binary(3)),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metatable.data.old_calendar import by_old_calendar
+from metatable.data.columns.old_calendar import by_old_calendar
 from metatable.storage.parquet.fields import Column, Footer, Group, Meta
 from tests.storage.parquet.files import footer_of, with_footer
 

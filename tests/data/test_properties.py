@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from metatable.data.options import Options
-from metatable.data.properties import TableProperties
+from metatable.data.config.options import Options
+from metatable.data.hoodie.properties import TableProperties
 from metatable.storage.errors import CorruptError, UpgradeError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("val", pa.int64())])

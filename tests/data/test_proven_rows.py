@@ -13,7 +13,8 @@ import pytest
 
 import metatable
 from metatable import AddColumn, RenameColumn, Table
-from metatable.data import base_file_writer, keyed_rows, proven_rows
+from metatable.data.base_files import base_file_writer
+from metatable.data.reading import keyed_rows, proven_rows
 from metatable.query import point_reads
 from metatable.storage import cache
 from metatable.storage.parquet import (

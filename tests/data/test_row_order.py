@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from metatable.data.key_texts import KEY
-from metatable.data.row_order import (
+from metatable.data.keys.key_texts import KEY
+from metatable.data.keys.row_order import (
     COLUMN_SAMPLES,
     MOST_POINTS,
     RowOrder,
     _grid,
     sample_columns,
 )
-from metatable.data.samples import Sample, every
-from metatable.data.space_filling import hilbert_codes
+from metatable.data.rows.samples import Sample, every
+from metatable.data.rows.space_filling import hilbert_codes
 from metatable.storage.counters import Counters
 from metatable.storage.ordering import sort_order
 

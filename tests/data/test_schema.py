@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metatable.data import schema as schemas
-from metatable.data.avro_schema import from_avro, to_avro
+from metatable.data.columns import schema as schemas
+from metatable.data.columns.avro_schema import from_avro, to_avro
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 
 EVERY_TYPE = pa.schema(

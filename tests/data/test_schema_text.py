@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metatable.data.schema_text import GREATEST_ID, TableSchema
+from metatable.data.columns.schema_text import GREATEST_ID, TableSchema
 from metatable.storage.errors import CorruptError
 from tests.data.test_schema import EVERY_TYPE
 

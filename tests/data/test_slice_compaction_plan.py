@@ -14,7 +14,7 @@ import fastavro
 import pytest
 from fastavro.schema import to_parsing_canonical_form
 
-from metatable.data.slice_compaction_plan import SliceCompaction, SliceCompactionPlan
+from metatable.data.hoodie.slice_compaction_plan import SliceCompaction, SliceCompactionPlan
 from metatable.storage.errors import CorruptError, UpgradeError
 
 T = "20260101000000000"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.data import slices
-from metatable.data.file_system_view import FILE, FileSystemView
-from metatable.data.slices import DataFile, FileSlice
+from metatable.data.file_groups import slices
+from metatable.data.file_groups.file_system_view import FILE, FileSystemView
+from metatable.data.file_groups.slices import DataFile, FileSlice
 from metatable.storage.errors import CorruptError
 
 T = "20250102030405006"

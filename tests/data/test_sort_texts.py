@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 from metatable import UsageError
-from metatable.data.key_texts import KEY
-from metatable.data.sort_texts import check_sortable, sort_texts
+from metatable.data.keys.key_texts import KEY
+from metatable.data.keys.sort_texts import check_sortable, sort_texts
 
 INF, NAN = float("inf"), float("nan")
 VALUES: list[tuple[pa.DataType, list[Any]]] = [

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.data import statistics
-from metatable.data.statistics import BOUND_LENGTH, ColumnStats
+from metatable.data.base_files import statistics
+from metatable.data.base_files.statistics import BOUND_LENGTH, ColumnStats
 
 
 def of(values: list[Any], kind: pa.DataType, name: str = "a") -> ColumnStats:

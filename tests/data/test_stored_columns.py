@@ -11,19 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from metatable import CorruptError
-from metatable.data import base_file, statistics
-from metatable.data.base_file_writer import write_base_file
-from metatable.data.options import Options
-from metatable.data.schema import with_meta_columns
-from metatable.data.schema_changes import (
+from metatable.data.base_files import base_file, statistics
+from metatable.data.base_files.base_file_writer import write_base_file
+from metatable.data.columns.schema import with_meta_columns
+from metatable.data.columns.schema_changes import (
     AddColumn,
     DropColumn,
     RenameColumn,
     WidenColumn,
     changed,
 )
-from metatable.data.schema_text import TableSchema
-from metatable.data.slices import DataFile
+from metatable.data.columns.schema_text import TableSchema
+from metatable.data.config.options import Options
+from metatable.data.file_groups.slices import DataFile
 from metatable.storage.parquet.fields import Element, Footer
 from metatable.storage.store import Store
 from tests.storage.parquet.files import footer_of, with_footer

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metatable.data import taking
-from metatable.data.taking import grouped, taken, whole
+from metatable.data.rows import taking
+from metatable.data.rows.taking import grouped, taken, whole
 from tests.memory import watched_memory
 
 SCHEMA = pa.schema([("text", pa.string()), ("n", pa.int64())])

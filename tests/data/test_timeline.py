@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.data.timeline import (
+from metatable.data.hoodie.timeline import (
     CLUSTERING,
     COMPACTION,
     Instant,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from metatable.data.clustering_plan import BucketsPlan
-from metatable.data.savepoint_metadata import saved_files
-from metatable.data.slice_compaction_plan import SliceCompactionPlan
-from metatable.data.undo_metadata import undo_plan
+from metatable.data.hoodie.clustering_plan import BucketsPlan
+from metatable.data.hoodie.savepoint_metadata import saved_files
+from metatable.data.hoodie.slice_compaction_plan import SliceCompactionPlan
+from metatable.data.hoodie.undo_metadata import undo_plan
 from metatable.storage.avro.one_long import encoded_long
 from metatable.storage.errors import CorruptError
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.data.value_texts import text
+from metatable.data.keys.value_texts import text
 from metatable.storage.errors import UsageError
 
 MOMENT = datetime(2024, 3, 1, 1, 2, 3, 4)

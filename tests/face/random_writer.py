@@ -28,7 +28,7 @@ import pyarrow.parquet  # noqa: F401
 
 import metatable
 from metatable import ConflictError, StaleError, UsageError
-from metatable.metadata.transaction import Transaction
+from metatable.metadata.commits.transaction import Transaction
 from tests.model import Row, arrow, scanned
 
 KEYS, CITIES, BATCH = 60, ("ny", "sf", "la"), 8

@@ -31,16 +31,16 @@ from hudi import HudiReadOptions, HudiTableBuilder
 
 import metatable
 from metatable import ConflictError, CorruptError, StoreError, Table, UpgradeError, UsageError
-from metatable.data.savepoint_metadata import _SCHEMA, is_of_metatable
-from metatable.data.schema_changes import ColumnChange
-from metatable.data.timeline_records import decoded, encoded
+from metatable.data.columns.schema_changes import ColumnChange
+from metatable.data.hoodie.savepoint_metadata import _SCHEMA, is_of_metatable
+from metatable.data.hoodie.timeline_records import decoded, encoded
 from metatable.engine.local import LocalEngine
-from metatable.metadata.home import HOME
-from metatable.metadata.known_commits import CommitSum
-from metatable.metadata.refusals import check_properties
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import load_newest, load_version
+from metatable.metadata.commits.known_commits import CommitSum
+from metatable.metadata.commits.refusals import check_properties
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.home import HOME
+from metatable.metadata.manifests.versions import load_newest, load_version
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.store import Store
 from metatable.write import adopt as adopting
 from metatable.write import change_index as changing

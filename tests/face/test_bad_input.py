@@ -24,8 +24,8 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.metadata.manifest import READER_FORMAT, WRITER_FORMAT
-from metatable.metadata.sealed import checksum
+from metatable.metadata.manifests.manifest import READER_FORMAT, WRITER_FORMAT
+from metatable.metadata.manifests.sealed import checksum
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
 from metatable.write import prepare
@@ -823,7 +823,7 @@ def test_bytes_for_which_there_is_no_memory_are_not_told_as_damaged(
         raise pa.ArrowMemoryError("malloc of size 64 failed")
 
     monkeypatch.setattr("pyarrow.parquet.ParquetFile", fails)
-    monkeypatch.setattr("metatable.data.parquet.OpenedFile", fails)
+    monkeypatch.setattr("metatable.data.base_files.parquet.OpenedFile", fails)
     with pytest.raises(MemoryError, match="malloc"):
         table.verify()
 

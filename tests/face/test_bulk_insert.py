@@ -15,7 +15,7 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError, col
-from metatable.data.operations import BULK_INSERT
+from metatable.data.hoodie.operations import BULK_INSERT
 from metatable.engine import partitions
 from metatable.engine.local import LocalEngine
 from metatable.storage.store import Store

@@ -17,10 +17,10 @@ import pytest
 
 import metatable
 from metatable import CorruptError, StaleError, Table, UsageError
-from metatable.data import logs_together, slice_reader
-from metatable.data.read_columns import ReadColumns
+from metatable.data.columns.read_columns import ReadColumns
+from metatable.data.reading import logs_together, slice_reader
 from metatable.engine import local
-from metatable.metadata import transaction
+from metatable.metadata.commits import transaction
 from metatable.query.changes import CHANGE_TYPE, IDENTITY, _are_of_one_commit, _settled
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
@@ -344,7 +344,7 @@ def test_a_file_is_read_row_group_by_row_group(
     some = (0, 1, 2, 6, 14, 19)
     table.upsert(arrow([row(number, v=number + 1) for number in some]))
     table.delete(arrow([row(7), row(8)]))
-    monkeypatch.setattr("metatable.data.base_file.STEP_BYTES", 1)
+    monkeypatch.setattr("metatable.data.base_files.base_file.STEP_BYTES", 1)
     monkeypatch.setattr("metatable.query.changes.SMALL_BYTES", 0)
     expected = [*((f"k{number:02}", "update", number + 1) for number in some)]
     expected += [("k07", "delete", 0), ("k08", "delete", 0)]

@@ -14,7 +14,7 @@ import pytest
 
 import metatable
 from metatable import Table
-from metatable.metadata.transaction import Transaction
+from metatable.metadata.commits.transaction import Transaction
 from metatable.storage.store import Store
 
 pytestmark = pytest.mark.skipif(

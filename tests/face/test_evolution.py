@@ -36,13 +36,13 @@ from metatable import (
     WidenColumn,
     col,
 )
-from metatable.data.base_file import read_base_file
-from metatable.data.schema_changes import changed
-from metatable.data.schema_text import TableSchema
-from metatable.data.slices import DataFile
-from metatable.metadata.manifest import LEAST_READER, READER_BY_ID
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.data.base_files.base_file import read_base_file
+from metatable.data.columns.schema_changes import changed
+from metatable.data.columns.schema_text import TableSchema
+from metatable.data.file_groups.slices import DataFile
+from metatable.metadata.manifests.manifest import LEAST_READER, READER_BY_ID
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
 from tests.faults import watched

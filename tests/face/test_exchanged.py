@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import metatable
-from metatable.data import base_file_writer, exchanged_columns
-from metatable.data.base_file_writer import FileForm, encoded_columns
-from metatable.data.options import Options
+from metatable.data.base_files import base_file_writer, exchanged_columns
+from metatable.data.base_files.base_file_writer import FileForm, encoded_columns
+from metatable.data.config.options import Options
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.fields import Bounds, Meta

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import metatable
-from metatable.data import base_file_writer
-from metatable.data.key_texts import KEY
+from metatable.data.base_files import base_file_writer
+from metatable.data.keys.key_texts import KEY
 from metatable.storage import cache
 from metatable.storage.parquet.parts import ParquetParts
 from metatable.storage.store import Store

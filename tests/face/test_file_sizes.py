@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.data import taking
+from metatable.data.rows import taking
 from metatable.write import bins, groups, planning, profile, written_files
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("value", pa.int64())])

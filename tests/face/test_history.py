@@ -28,13 +28,13 @@ from hypothesis.stateful import (
 
 import metatable
 from metatable import Table, UsageError
-from metatable.compaction.compact import Compact
+from metatable.compaction.merging.compact import Compact
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
-from metatable.metadata.pages import border
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.manifests.pages import border
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.long import LONG, one_in

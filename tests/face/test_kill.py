@@ -25,18 +25,18 @@ import pytest
 
 import metatable
 from metatable import AddColumn, ConflictError, DropColumn, StoreError, Table
-from metatable.compaction.bucket_sizes import BucketSizes
-from metatable.compaction.cluster import Cluster
-from metatable.compaction.compact import Compact
-from metatable.compaction.resize import Resize
-from metatable.compaction.rollback import Rollback
+from metatable.compaction.merging.compact import Compact
+from metatable.compaction.reshaping.bucket_sizes import BucketSizes
+from metatable.compaction.reshaping.cluster import Cluster
+from metatable.compaction.reshaping.resize import Resize
 from metatable.compaction.service import Scheduled, execute, schedule
+from metatable.compaction.ways_back.rollback import Rollback
 from metatable.engine.local import LocalEngine
-from metatable.metadata.leases import LEASES
-from metatable.metadata.plans import PLANS
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import load_newest, load_version
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.leases import LEASES
+from metatable.metadata.manifests.plans import PLANS
+from metatable.metadata.manifests.versions import load_newest, load_version
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.store import Store
 from metatable.write.alter import alter
 from metatable.write.commit_pass import delete_partitions, write
@@ -418,7 +418,7 @@ def test_a_late_completion_of_a_withdrawn_commit_is_removed_by_the_next_writer(
 
 WRITER = """
 import sys, time
-from metatable.metadata import transaction
+from metatable.metadata.commits import transaction
 from tests.face.test_kill import FAST, Store, rows, writing
 put = transaction.publish
 def wait(*given):

@@ -17,10 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import metatable
-from metatable.data import base_file, merge, statistics, taking
-from metatable.data.spliced_file import StoredParts
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.data.base_files import base_file, statistics
+from metatable.data.base_files.spliced_file import StoredParts
+from metatable.data.rows import merge, taking
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.parquet import splice
 from metatable.storage.store import Store
 from metatable.write import new_slice, spliced_slice
@@ -118,7 +119,7 @@ def test_only_a_piece_and_the_rows_that_come_are_held(
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", noting)
     monkeypatch.setattr(base_file, "read_base_file", None)
-    monkeypatch.setattr("metatable.data.slice_reader.read_base_file", None)
+    monkeypatch.setattr("metatable.data.reading.slice_reader.read_base_file", None)
     table.upsert(batch([3, 200], 2))
     # the row group that changes, the name of the file for all others of its size, and the last one
     # with the new row: chunks of rows that stay are copied

@@ -15,12 +15,12 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError
-from metatable.data import slice_reader
-from metatable.data.commit_metadata import WriteStat
-from metatable.data.slice_compaction_plan import SliceCompactionPlan
-from metatable.data.slices import FileSlice, LogFile
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.data.file_groups.slices import FileSlice, LogFile
+from metatable.data.hoodie.commit_metadata import WriteStat
+from metatable.data.hoodie.slice_compaction_plan import SliceCompactionPlan
+from metatable.data.reading import slice_reader
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.store import Store
 from tests.model import SCHEMA, Model, Row, arrow, check, data_files, listed, read_by_hudi, scanned
 

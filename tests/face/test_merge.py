@@ -13,8 +13,8 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError
-from metatable.data import base_file
-from metatable.data.key_texts import KEY, PATH
+from metatable.data.base_files import base_file
+from metatable.data.keys.key_texts import KEY, PATH
 from metatable.storage.counters import Counters
 from metatable.write import partial_rows
 from tests.every_kind import SCHEMA as EVERY_KIND

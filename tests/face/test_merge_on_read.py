@@ -17,9 +17,9 @@ from hudi import HudiTableBuilder
 
 import metatable
 from metatable import Table, UsageError
-from metatable.data.slices import LogFile
+from metatable.data.file_groups.slices import LogFile
 from metatable.engine.local import LocalEngine
-from metatable.metadata.versions import load_newest
+from metatable.metadata.manifests.versions import load_newest
 from metatable.metadata.view import TableView
 from metatable.storage.local_files import LocalFiles
 from metatable.storage.store import Store

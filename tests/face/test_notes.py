@@ -12,9 +12,9 @@ import pytest
 import metatable
 from metatable import Table, UsageError
 from metatable.cli import main as program
-from metatable.data.commit_metadata import CommitMetadata
-from metatable.metadata.lost_commit import rebuilt_commit
-from metatable.metadata.versions import load_newest
+from metatable.data.hoodie.commit_metadata import CommitMetadata
+from metatable.metadata.commits.lost_commit import rebuilt_commit
+from metatable.metadata.manifests.versions import load_newest
 from metatable.storage.store import Store
 from tests.model import SCHEMA, arrow
 

@@ -16,10 +16,10 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError
-from metatable.data.timeline import Timeline
-from metatable.metadata.steps import staged_path
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import load_newest
+from metatable.data.hoodie.timeline import Timeline
+from metatable.metadata.commits.steps import staged_path
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.versions import load_newest
 from metatable.storage.store import Store
 from metatable.write import overwrite
 from tests.face.protocol.making import recover
@@ -444,7 +444,7 @@ def test_what_was_staged_and_is_lost_is_made_again(
     """By the next writer, from the version before and what the index has of it."""
     expected = few(2, 5, 20)
     with monkeypatch.context() as patch:
-        patch.setattr("metatable.metadata.transaction.announce", lambda *_: None)
+        patch.setattr("metatable.metadata.commits.transaction.announce", lambda *_: None)
         done = table.insert_overwrite(arrow(expected))
     staged = Path(table.uri, staged_path(str(done.instant)))
     body = json.loads(staged.read_text())
@@ -474,7 +474,7 @@ def test_an_instant_is_of_one_action_alone(
         else (lambda: table.insert_overwrite(arrow(few(7, 9, city="sf"))))
         for one in actions
     )
-    from metatable.metadata import transaction  # noqa: PLC0415
+    from metatable.metadata.commits import transaction  # noqa: PLC0415
 
     real, given = transaction.next_instant, []
 

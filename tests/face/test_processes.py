@@ -21,12 +21,12 @@ from random import Random, SystemRandom
 from typing import Any
 
 import metatable
-from metatable.data.timeline import Timeline
-from metatable.data.undo_metadata import UNDOING
-from metatable.metadata.home import HOME
-from metatable.metadata.pages import all_refs
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import load_version
+from metatable.data.hoodie.timeline import Timeline
+from metatable.data.hoodie.undo_metadata import UNDOING
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.home import HOME
+from metatable.metadata.manifests.pages import all_refs
+from metatable.metadata.manifests.versions import load_version
 from metatable.results import CommitInfo
 from metatable.storage.store import Store
 from tests.face.random_writer import CITIES, KEYS, Job, write_on

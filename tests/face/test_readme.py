@@ -12,7 +12,7 @@ import pytest
 
 import metatable
 from metatable.cli import main as program
-from metatable.data.options import Options
+from metatable.data.config.options import Options
 from metatable.index import create_index
 from tests.index.rows import fitting
 

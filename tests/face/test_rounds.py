@@ -28,14 +28,14 @@ from benchmarks.rounds import (
     tag,
 )
 from metatable import RenameColumn, Table, UsageError, col
-from metatable.compaction.upkeep import looks_after
-from metatable.data.properties import PROPERTIES_PATH
-from metatable.data.timeline import inflight_path
+from metatable.compaction.merging.upkeep import looks_after
+from metatable.data.hoodie.properties import PROPERTIES_PATH
+from metatable.data.hoodie.timeline import inflight_path
 from metatable.engine import local
-from metatable.metadata import entries
-from metatable.metadata.column_stats import RECORD_KEY
-from metatable.metadata.manifest import Manifest
-from metatable.metadata.versions import newest_of
+from metatable.metadata.hfiles import entries
+from metatable.metadata.manifests.manifest import Manifest
+from metatable.metadata.manifests.versions import newest_of
+from metatable.metadata.partitions.column_stats import RECORD_KEY
 from metatable.query.description import version_as_of
 from metatable.results import WriteResult
 from metatable.storage import cache

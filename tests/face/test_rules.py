@@ -11,7 +11,7 @@ import pytest
 
 import metatable
 from metatable import col
-from metatable.metadata import record_index
+from metatable.metadata.partitions import record_index
 from metatable.storage.errors import UsageError
 
 SCHEMA = pa.schema(

@@ -22,8 +22,8 @@ import pytest
 
 import metatable
 from metatable import col
-from metatable.data import base_file
-from metatable.metadata.snapshot import Snapshot
+from metatable.data.base_files import base_file
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.query import scan as scan_module
 from metatable.query.skipping import keep_files
 from metatable.storage import cache

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.query.expressions import (
     And,
     Comparison,

@@ -19,11 +19,12 @@ import pytest
 
 import metatable
 from metatable import col
-from metatable.data import base_file_writer, merge
-from metatable.data.key_footer import sound_filter
-from metatable.metadata.home import HOME
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.data.base_files import base_file_writer
+from metatable.data.base_files.key_footer import sound_filter
+from metatable.data.rows import merge
+from metatable.metadata.manifests.home import HOME
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import HudiBloom

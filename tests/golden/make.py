@@ -26,11 +26,11 @@ import pyarrow as pa
 import metatable
 from metatable import AddColumn, DropColumn, RenameColumn, Table, WidenColumn
 from metatable.engine.local import LocalEngine
-from metatable.metadata.home import HOME
-from metatable.metadata.manifest import WRITER_FORMAT
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import load_newest
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.home import HOME
+from metatable.metadata.manifests.manifest import WRITER_FORMAT
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import dying

@@ -15,11 +15,11 @@ import pytest
 
 import metatable
 from metatable import Table
-from metatable.metadata.leases import LEASES
-from metatable.metadata.manifest import WRITER_FORMAT
-from metatable.metadata.plans import PLANS
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import load_newest
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.leases import LEASES
+from metatable.metadata.manifests.manifest import WRITER_FORMAT
+from metatable.metadata.manifests.plans import PLANS
+from metatable.metadata.manifests.versions import load_newest
 from metatable.storage import cache
 from metatable.storage.store import Store
 from tests.cleaned import strange_files

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.data.keygen import KeyGenerator
-from metatable.data.options import Options
+from metatable.data.config.options import Options
+from metatable.data.keys.keygen import KeyGenerator
 from metatable.index.bucket.simple import bucket_numbers, file_id_of
 from metatable.storage.arrays import Int64s
 from tests.hudi_spark.histories import FAST, Kind, rows

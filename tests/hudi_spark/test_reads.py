@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.data.schema import META_COLUMNS
+from metatable.data.columns.schema import META_COLUMNS
 from tests.data.test_schema import EVERY_TYPE, FULL_ROW
 from tests.hudi_spark.histories import FAST, KINDS, STEPS, Kind, history, rows
 from tests.hudi_spark.session import HudiOnSpark

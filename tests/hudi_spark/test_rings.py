@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from metatable import Table
-from metatable.data.hashing_metadata import HASHING_FOLDER
+from metatable.data.file_groups.hashing_metadata import HASHING_FOLDER
 from metatable.index.bucket.ring import hashes_of
 from tests.compaction.test_hudi_rings import OTHER, PATH, filled, resize, ring_of, upsert
 from tests.compaction.test_resize import MERGE, SPLIT

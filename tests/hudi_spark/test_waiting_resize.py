@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from metatable.data.children import DUAL_WRITE, WAYS
+from metatable.data.file_groups.children import DUAL_WRITE, WAYS
 from tests.compaction.test_waiting_resize import MERGE, delete, filled, rows, upsert
 from tests.hudi_spark.session import HudiOnSpark
 from tests.hudi_spark.test_reads import as_rows

@@ -8,11 +8,11 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.options import Options
+from metatable.data.config.options import Options
 from metatable.index import register
 from metatable.index.metadata_bloom import MetadataBloomIndex
-from metatable.metadata.keys import file_group_keys
-from metatable.metadata.partition import ENTRIES, MetadataPartition
+from metatable.metadata.hfiles.keys import file_group_keys
+from metatable.metadata.hfiles.partition import ENTRIES, MetadataPartition
 from metatable.metadata.written import WrittenSlice
 
 __all__ = ["LettersIndex", "LettersPartition"]

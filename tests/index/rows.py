@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 import metatable
-from metatable.data.read_columns import ReadColumns
-from metatable.data.slice_reader import read_slice
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.data.columns.read_columns import ReadColumns
+from metatable.data.reading.slice_reader import read_slice
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.store import Store
 
 CITIES = ["amsterdam", "berlin", "cairo"]

@@ -11,12 +11,12 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError
-from metatable.metadata.manifest import version_path
-from metatable.metadata.pages import border
-from metatable.metadata.record_index import RecordIndexPartition
-from metatable.metadata.sealed import checksum, seal
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.manifests.manifest import version_path
+from metatable.metadata.manifests.pages import border
+from metatable.metadata.manifests.sealed import checksum, seal
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.record_index import RecordIndexPartition
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.store import Store
 from tests.index.by_customer import BY_CUSTOMER

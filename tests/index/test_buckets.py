@@ -13,13 +13,13 @@ import pytest
 
 import metatable
 from metatable import Table, UsageError
-from metatable.compaction.compact import Compact
+from metatable.compaction.merging.compact import Compact
 from metatable.compaction.service import execute
-from metatable.data.key_texts import parts_of
+from metatable.data.keys.key_texts import parts_of
 from metatable.engine.local import LocalEngine
 from metatable.index.bucket import simple
 from metatable.index.bucket.simple import bucket_numbers, file_id_of
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import watched
@@ -229,7 +229,7 @@ def test_what_a_view_of_later_commits_holds_is_read_in_the_files(table_uri: str)
     table.upsert(arrow(rows(100, 101)))
     store = Store(table_uri, FAST)
     index = metatable.index.create_index(table.options)
-    from metatable.metadata.versions import load_newest  # noqa: PLC0415
+    from metatable.metadata.manifests.versions import load_newest  # noqa: PLC0415
 
     newest = load_newest(store)
     assert newest is not None

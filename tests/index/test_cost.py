@@ -7,16 +7,16 @@ import pyarrow.compute as pc
 import pytest
 
 import metatable
-from metatable.data.base_file import read_record_keys
-from metatable.data.operations import UPSERT
-from metatable.data.slices import DataFile
+from metatable.data.base_files.base_file import read_record_keys
+from metatable.data.file_groups.slices import DataFile
+from metatable.data.hoodie.operations import UPSERT
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index, metadata_bloom
 from metatable.index.bloom_lookup import Ranges
 from metatable.index.metadata_bloom import MetadataSource
-from metatable.metadata import entries
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.hfiles import entries
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.view import TableView
 from metatable.storage import cache
 from metatable.storage.counters import Counters

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import metatable
-from metatable.data import key_footer
+from metatable.data.base_files import key_footer
 from metatable.index import footer_bloom
 from metatable.index.footer_bloom import FooterBloomIndex, FooterSource
 from metatable.index.key_filters import AskedKeys, HashFilters, HudiKeyFilter, NoFilter
 from metatable.index.metadata_bloom import MetadataSource
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.data import base_file, keyed_rows
-from metatable.data.key_texts import identity_columns
-from metatable.data.slices import DataFile, FileSlice
+from metatable.data.base_files import base_file
+from metatable.data.file_groups.slices import DataFile, FileSlice
+from metatable.data.keys.key_texts import identity_columns
+from metatable.data.reading import keyed_rows
 from metatable.engine.by_row import ROW
 from metatable.engine.local import LocalEngine
 from metatable.index import bloom_lookup, create_index, key_filters
@@ -20,9 +21,9 @@ from metatable.index.bloom_lookup import BloomIndex, candidates
 from metatable.index.found_rows import Candidates, _answers
 from metatable.index.key_filters import AskedKeys, HashFilters, NoFilter, admitted
 from metatable.index.presence import confirmed
-from metatable.metadata.bloom_filter import SEED, hashes_of
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.bloom_filter import SEED, hashes_of
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.counters import Counters
 from metatable.storage.filters import build

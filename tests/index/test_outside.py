@@ -16,12 +16,12 @@ import pytest
 
 import metatable
 from metatable import CorruptError, StaleError, StoreError, Table, UsageError
-from metatable.data.schema_text import TableSchema
+from metatable.data.columns.schema_text import TableSchema
 from metatable.engine.local import LocalEngine
-from metatable.metadata import entries, entry_files
-from metatable.metadata.manifest import Manifest
-from metatable.metadata.outside import SEAL
-from metatable.metadata.transaction import Transaction
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.hfiles import entries, entry_files
+from metatable.metadata.manifests.manifest import Manifest
+from metatable.metadata.partitions.outside import SEAL
 from metatable.storage import cache
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store

@@ -11,11 +11,11 @@ import pytest
 import metatable
 from metatable import Table, UsageError
 from metatable.engine.local import LocalEngine
-from metatable.metadata.home import HOME
-from metatable.metadata.leases import LEASES
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import load_newest
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.home import HOME
+from metatable.metadata.manifests.leases import LEASES
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import dying

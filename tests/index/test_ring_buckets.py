@@ -17,9 +17,9 @@ from metatable import Table, UsageError
 from metatable.index import create_index
 from metatable.index.bucket.directory import Directory
 from metatable.index.bucket.ring import Ring, hashes_of
-from metatable.metadata.manifest import WRITER_FORMAT
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.manifests.manifest import WRITER_FORMAT
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.results import BucketSpread
 from metatable.storage import cache
 from metatable.storage.store import Store

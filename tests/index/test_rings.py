@@ -14,7 +14,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.data.hashing_metadata import HashingMetadata, HashingNode
+from metatable.data.file_groups.hashing_metadata import HashingMetadata, HashingNode
 from metatable.index.bucket.directory import Directory
 from metatable.index.bucket.ring import Ring, hashes_of
 from metatable.storage.errors import CorruptError, UsageError

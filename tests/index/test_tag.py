@@ -15,8 +15,8 @@ import metatable
 from metatable.index.bloom_lookup import key_slices
 from metatable.index.locations import LOCATION, known_locations
 from metatable.index.record import RecordIndex, place_batches
-from metatable.metadata import record_index
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.partitions import record_index
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
 from tests.index.index_contract import (

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.metadata.asking import apart
-from metatable.metadata.entries import Entries
-from metatable.metadata.pages import HFileRef
+from metatable.metadata.hfiles.asking import apart
+from metatable.metadata.hfiles.entries import Entries
+from metatable.metadata.manifests.pages import HFileRef
 from metatable.storage import cache
 from metatable.storage.hfile.reader import HFileReader
 

@@ -10,9 +10,9 @@ import pytest
 
 import metatable
 from metatable.data.bucket_functions import HASH_SPACE
-from metatable.data.options import Options
-from metatable.metadata.owner import Owner
-from metatable.metadata.record_index import RecordIndexPartition
+from metatable.data.config.options import Options
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.partitions.record_index import RecordIndexPartition
 from metatable.storage.hfile.block import HEADER_SIZE
 from metatable.storage.hfile.codec import (
     ZSTD_LEVEL,

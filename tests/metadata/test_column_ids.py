@@ -10,8 +10,8 @@ import pytest
 
 import metatable
 from metatable import ConflictError, CorruptError, Table
-from metatable.data.properties import PROPERTIES_PATH
-from metatable.metadata.snapshot import Snapshot
+from metatable.data.hoodie.properties import PROPERTIES_PATH
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.store import Store
 from tests.data.test_schema_text import without_ids
 from tests.index.rows import SCHEMA, SMALL, make, rows

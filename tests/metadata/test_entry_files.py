@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metatable.data.bucket_functions import HASH_SPACE
-from metatable.data.options import Options
-from metatable.metadata import entry_files
-from metatable.metadata.entry_files import build_hfile, cut_ranges, read_run, write_run
-from metatable.metadata.owner import Owner
-from metatable.metadata.pages import HFileRef
-from metatable.metadata.record_index import RecordIndexPartition, _decode_locations
+from metatable.data.config.options import Options
+from metatable.metadata.hfiles import entry_files
+from metatable.metadata.hfiles.entry_files import build_hfile, cut_ranges, read_run, write_run
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.manifests.pages import HFileRef
+from metatable.metadata.partitions.record_index import RecordIndexPartition, _decode_locations
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store

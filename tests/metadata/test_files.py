@@ -16,12 +16,12 @@ import pytest
 
 import metatable
 from metatable import CorruptError
-from metatable.data import paths as path_columns
-from metatable.data.file_system_view import FileSystemView
-from metatable.data.paths import name_hashes, names_of
-from metatable.data.slices import FileSlice
-from metatable.metadata.files import FilesPartition
-from metatable.metadata.payload import schema_text
+from metatable.data.file_groups import paths as path_columns
+from metatable.data.file_groups.file_system_view import FileSystemView
+from metatable.data.file_groups.paths import name_hashes, names_of
+from metatable.data.file_groups.slices import FileSlice
+from metatable.metadata.hfiles.payload import schema_text
+from metatable.metadata.partitions.files import FilesPartition
 from metatable.storage import byte_columns, cache
 from tests.compaction.hurt_tables import FAST, Hurt
 

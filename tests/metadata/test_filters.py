@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from metatable.data.slices import DataFile, FileSlice
-from metatable.metadata import bloom_filter
-from metatable.metadata.entries import Entries
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.data.file_groups.slices import DataFile, FileSlice
+from metatable.metadata.hfiles.entries import Entries
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions import bloom_filter
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 from tests.index.rows import make, rows

@@ -17,29 +17,31 @@ import pytest
 
 import metatable
 from metatable import AddColumn, DropColumn, RenameColumn
-from metatable.compaction.compaction_plan import CompactionTask
-from metatable.compaction.resize_plan import ResizeTask
-from metatable.data import schema_text
-from metatable.data.options import Options
-from metatable.data.stored_columns import IDS_ARE_OURS
+from metatable.compaction.merging.compaction_plan import CompactionTask
+from metatable.compaction.reshaping.resize_plan import ResizeTask
+from metatable.data.columns import schema_text
+from metatable.data.columns.stored_columns import IDS_ARE_OURS
+from metatable.data.config.options import Options
+from metatable.data.hoodie.timeline import ACTIONS
 from metatable.data.stored_fields import UNKNOWN
-from metatable.data.timeline import ACTIONS
 from metatable.index.bucket.directory import Directory
-from metatable.metadata import keys, leases, manifest, payload, plans, steps
-from metatable.metadata.bloom_filter import BloomFilterPartition
-from metatable.metadata.column_stats import ColumnStatsPartition
-from metatable.metadata.files import FilesPartition
-from metatable.metadata.home import HOME
-from metatable.metadata.outside import OutsidePartition
-from metatable.metadata.pages import PAGE_REFS, HFileRef, PageRef, Part
-from metatable.metadata.record_index import LOCATIONS, RecordIndexPartition
-from metatable.metadata.rings import RingsPartition
+from metatable.metadata.commits import steps
+from metatable.metadata.hfiles import keys, payload
+from metatable.metadata.manifests import leases, manifest, plans
+from metatable.metadata.manifests.home import HOME
+from metatable.metadata.manifests.pages import PAGE_REFS, HFileRef, PageRef, Part
+from metatable.metadata.partitions.bloom_filter import BloomFilterPartition
+from metatable.metadata.partitions.column_stats import ColumnStatsPartition
+from metatable.metadata.partitions.files import FilesPartition
+from metatable.metadata.partitions.outside import OutsidePartition
+from metatable.metadata.partitions.record_index import LOCATIONS, RecordIndexPartition
+from metatable.metadata.partitions.rings import RingsPartition
 from metatable.storage.filters import fingerprints, split_block
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
 from tests.index.rows import make, rows
 
-TEXT = (Path(manifest.__file__).parent / "FORMAT.md").read_text("utf-8")
+TEXT = (Path(manifest.__file__).parents[1] / "FORMAT.md").read_text("utf-8")
 SCHEMA = TEXT.partition("### Schema")[2].partition("### Options")[0]
 PAST = {"past_names", "past_stats", "by_id"}
 PARTITIONS = (FilesPartition, BloomFilterPartition, ColumnStatsPartition, RecordIndexPartition)

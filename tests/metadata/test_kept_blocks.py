@@ -12,8 +12,8 @@ import pytest
 
 import metatable
 from metatable import Table
-from metatable.metadata import asking, kept_blocks
-from metatable.metadata.kept_blocks import KeptBlocks
+from metatable.metadata.hfiles import asking, kept_blocks
+from metatable.metadata.hfiles.kept_blocks import KeptBlocks
 from metatable.storage import cache
 from metatable.storage.hfile.reader import HFileReader
 

@@ -11,7 +11,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.metadata.keys import (
+from metatable.metadata.hfiles.keys import (
     HUDI_SEED,
     column_partition_prefix,
     column_prefix,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metatable.metadata import known_commits
-from metatable.metadata.known_commits import CommitSum
+from metatable.metadata.commits import known_commits
+from metatable.metadata.commits.known_commits import CommitSum
 
 INSTANTS = st.sets(st.text(min_size=14, max_size=17))
 

@@ -14,13 +14,14 @@ import pytest
 import metatable
 from benchmarks.synthetic import DAYS, FILE_ROWS, SCHEMA, add_files, make_ours
 from metatable import Table, col
-from metatable.data.slices import DataFile, FileSlice
+from metatable.data.file_groups.slices import DataFile, FileSlice
 from metatable.index.metadata_bloom import MetadataSource
-from metatable.metadata import column_stats, entries
-from metatable.metadata.column_stats import RECORD_KEY
-from metatable.metadata.keys import column_prefix
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.hfiles import entries
+from metatable.metadata.hfiles.keys import column_prefix
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions import column_stats
+from metatable.metadata.partitions.column_stats import RECORD_KEY
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.view import StatsColumn
 from metatable.storage import cache
 from metatable.storage.arrays import UInt64s

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from metatable.metadata.overlap import Neighbours, Overlap, _ranks, _swept
+from metatable.metadata.partitions.overlap import Neighbours, Overlap, _ranks, _swept
 from metatable.metadata.view import StatsColumn
 
 ONE = np.zeros(9, np.int32)

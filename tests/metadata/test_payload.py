@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.data.statistics import ColumnStats
-from metatable.metadata.payload import (
+from metatable.data.base_files.statistics import ColumnStats
+from metatable.metadata.hfiles.payload import (
     BLOOM_TOMBSTONE,
     FILES_TOMBSTONE,
     STATS_TOMBSTONE,

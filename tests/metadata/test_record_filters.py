@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.results import Explain
 from metatable.storage import cache
 from metatable.storage.hfile.reader import HFileReader

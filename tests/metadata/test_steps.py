@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from metatable import CorruptError, Table, UpgradeError
-from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.hoodie.commit_metadata import CommitMetadata
+from metatable.data.hoodie.timeline import Timeline, next_instant
+from metatable.data.hoodie.undo_metadata import UNDOING, Undone, undo_metadata
 from metatable.data.stored_fields import decode_fields
-from metatable.data.timeline import Timeline, next_instant
-from metatable.data.undo_metadata import UNDOING, Undone, undo_metadata
-from metatable.metadata.change import Change
-from metatable.metadata.commit import publish
-from metatable.metadata.manifest import Manifest, Step, version_path
-from metatable.metadata.owner import Owner
-from metatable.metadata.plans import PLANS
-from metatable.metadata.requirements import NewestIsBase
-from metatable.metadata.sealed import seal
-from metatable.metadata.steps import KINDS, settle, stage, staged_path
-from metatable.metadata.transaction import Transaction
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.commit import publish
+from metatable.metadata.commits.requirements import NewestIsBase
+from metatable.metadata.commits.steps import KINDS, settle, stage, staged_path
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.manifest import Manifest, Step, version_path
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.manifests.plans import PLANS
+from metatable.metadata.manifests.sealed import seal
 from metatable.storage.store import Store
 from tests.face.protocol.making import FAST, made, newest, recover, rows
 from tests.faults import READS, Refused, dying, watched

@@ -14,11 +14,16 @@ import pytest
 import metatable
 from metatable import CorruptError, Options, Table, UpgradeError
 from metatable.data.stored_fields import decode_fields, encode_fields, many, mapping_of, stored
-from metatable.metadata.leases import StoredLease
-from metatable.metadata.manifest import LEAST_READER, WRITER_FORMAT, Manifest, version_path
-from metatable.metadata.pages import HFileRef, read_page
-from metatable.metadata.sealed import checksum, seal
-from metatable.metadata.versions import load_newest
+from metatable.metadata.manifests.leases import StoredLease
+from metatable.metadata.manifests.manifest import (
+    LEAST_READER,
+    WRITER_FORMAT,
+    Manifest,
+    version_path,
+)
+from metatable.metadata.manifests.pages import HFileRef, read_page
+from metatable.metadata.manifests.sealed import checksum, seal
+from metatable.metadata.manifests.versions import load_newest
 from metatable.storage.cache import shared
 from metatable.storage.store import Store
 from tests.index.rows import make, rows

@@ -73,8 +73,8 @@ ROOMS = (
         (
             "storage/key_values/*.py",
             "index/hbase.py",
-            "metatable/metadata/outside.py",
-            "compaction/outside_cells.py",
+            "metatable/metadata/partitions/outside.py",
+            "compaction/cleaning/outside_cells.py",
         ),
         (
             _files("tests/storage", "key_values") + _files("tests/index", "outside"),
@@ -91,7 +91,11 @@ ROOMS = (
     ),
     Room(
         "logs",
-        ("metatable/data/log_*.py", "metatable/data/slice_compaction_plan.py"),
+        (
+            "metatable/data/logs/*.py",
+            "metatable/data/file_groups/log_names.py",
+            "metatable/data/hoodie/slice_compaction_plan.py",
+        ),
         (
             _files("tests/data", "log_names", "log_blocks", "log_merge", "slice_compaction_plan"),
             (*_files("tests/data", "log_hudi_reads"), *_files("tests/cli", "log")),
@@ -99,7 +103,7 @@ ROOMS = (
     ),
     Room(
         "data",
-        ("metatable/data/*.py",),
+        ("metatable/data/**/*.py",),
         (
             ("tests/data", *_files(FACE, "point_reads")),
             _files(FACE, "rules", "bad_input", "file_sizes", "evolution"),
@@ -107,7 +111,7 @@ ROOMS = (
     ),
     Room(
         "metadata",
-        ("metatable/metadata/*.py",),
+        ("metatable/metadata/**/*.py",),
         (
             ("tests/metadata", "tests/face/protocol"),
             ("tests/compaction", *_files(FACE, "rules"), *_files("tests/index", "buckets", "cost")),
@@ -124,7 +128,7 @@ ROOMS = (
     ),
     Room(
         "compaction",
-        ("compaction/*.py",),
+        ("compaction/**/*.py",),
         (("tests/compaction",), ("tests/face/protocol", "tests/index/test_buckets.py")),
     ),
     Room(

@@ -11,8 +11,8 @@ import pytest
 
 import metatable
 from metatable import col
-from metatable.data.keygen import KeyGenerator
-from metatable.data.options import Options
+from metatable.data.config.options import Options
+from metatable.data.keys.keygen import KeyGenerator
 from metatable.query.bounds import Bounds, may_hold, partition_bounds
 from metatable.query.expressions import Expression
 from metatable.query.predicates import bind

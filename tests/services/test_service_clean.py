@@ -21,10 +21,10 @@ import pytest
 
 import metatable
 from metatable import Table
-from metatable.compaction.clean import Clean
-from metatable.compaction.compact import Compact
+from metatable.compaction.cleaning.clean import Clean
+from metatable.compaction.merging.compact import Compact
 from metatable.compaction.service import execute
-from metatable.data.timeline import next_instant
+from metatable.data.hoodie.timeline import next_instant
 from metatable.engine.local import LocalEngine
 from metatable.storage import cache
 from metatable.storage.store import Store
@@ -152,7 +152,7 @@ BESIDE = """
 import json, sys
 import metatable
 from metatable import ConflictError, StaleError, UsageError
-from metatable.metadata import transaction
+from metatable.metadata.commits import transaction
 from tests.model import Model, arrow
 from tests.services.test_s3_tables import rows
 

@@ -25,31 +25,31 @@ import pytest
 import metatable
 import metatable.opening
 from metatable import ConflictError, CorruptError, Table, UsageError
-from metatable.compaction.bucket_sizes import BucketSizes
-from metatable.compaction.clean import Clean
-from metatable.compaction.compact import Compact
-from metatable.compaction.resize import Resize
-from metatable.compaction.restore import Restore
-from metatable.compaction.rollback import Rollback
-from metatable.compaction.savepoint import DropSavepoint, Savepoint
+from metatable.compaction.cleaning.clean import Clean
+from metatable.compaction.merging.compact import Compact
+from metatable.compaction.reshaping.bucket_sizes import BucketSizes
+from metatable.compaction.reshaping.resize import Resize
 from metatable.compaction.service import execute
-from metatable.data.operations import OVERWRITING, RESIZE, action_of
-from metatable.data.options import LOG_FORMATS
-from metatable.data.slice_reader import writer_of
-from metatable.data.slices import DataFile, LogFile, decoded
-from metatable.data.timeline import Timeline
-from metatable.data.undo_metadata import UNDOING
+from metatable.compaction.ways_back.restore import Restore
+from metatable.compaction.ways_back.rollback import Rollback
+from metatable.compaction.ways_back.savepoint import DropSavepoint, Savepoint
+from metatable.data.config.options import LOG_FORMATS
+from metatable.data.file_groups.slices import DataFile, LogFile, decoded
+from metatable.data.hoodie.operations import OVERWRITING, RESIZE, action_of
+from metatable.data.hoodie.timeline import Timeline
+from metatable.data.hoodie.undo_metadata import UNDOING
+from metatable.data.reading.slice_reader import writer_of
 from metatable.engine.local import LocalEngine
-from metatable.metadata import entries
-from metatable.metadata.change import Change
-from metatable.metadata.home import HOME
-from metatable.metadata.leases import GRAIN_SECONDS, LEASES
-from metatable.metadata.manifest import Manifest
-from metatable.metadata.page_updates import AddFiles
-from metatable.metadata.rings import RingsPartition
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import load_newest, load_version
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.page_updates import AddFiles
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.hfiles import entries
+from metatable.metadata.manifests.home import HOME
+from metatable.metadata.manifests.leases import GRAIN_SECONDS, LEASES
+from metatable.metadata.manifests.manifest import Manifest
+from metatable.metadata.manifests.versions import load_newest, load_version
+from metatable.metadata.partitions.rings import RingsPartition
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.errors import StaleError, StoreError
 from metatable.storage.store import Store

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from metatable.data.timeline import Timeline, next_instant
-from metatable.metadata import commit
-from metatable.metadata.change import Draft
-from metatable.metadata.owner import Owner
-from metatable.metadata.requirements import GroupsAbsent
-from metatable.metadata.transaction import Transaction
+from metatable.data.hoodie.timeline import Timeline, next_instant
+from metatable.metadata.commits import commit
+from metatable.metadata.commits.change import Draft
+from metatable.metadata.commits.requirements import GroupsAbsent
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.owner import Owner
 
 __all__ = ["FAULTS"]
 

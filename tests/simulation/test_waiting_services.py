@@ -14,18 +14,18 @@ from contextlib import suppress
 import pytest
 
 from metatable import NotFoundError
-from metatable.compaction.bucket_sizes import BucketSizes
-from metatable.compaction.log_compaction import CompactLogs, ScheduleLogs
-from metatable.compaction.log_sizes import LogSizes
-from metatable.compaction.scheduled import TakeBack
+from metatable.compaction.reshaping.bucket_sizes import BucketSizes
+from metatable.compaction.reshaping.log_compaction import CompactLogs, ScheduleLogs
+from metatable.compaction.reshaping.log_sizes import LogSizes
+from metatable.compaction.reshaping.scheduled import TakeBack
+from metatable.compaction.reshaping.waiting_resize import CarryOutResize, ScheduleResize
 from metatable.compaction.service import execute
-from metatable.compaction.waiting_resize import CarryOutResize, ScheduleResize
-from metatable.data.children import WAYS
-from metatable.data.timeline import CLUSTERING
+from metatable.data.file_groups.children import WAYS
+from metatable.data.hoodie.timeline import CLUSTERING
 from metatable.engine.local import LocalEngine
-from metatable.metadata.leases import GRAIN_SECONDS
-from metatable.metadata.manifest import Manifest, Planned
-from metatable.metadata.versions import load_newest
+from metatable.metadata.manifests.leases import GRAIN_SECONDS
+from metatable.metadata.manifests.manifest import Manifest, Planned
+from metatable.metadata.manifests.versions import load_newest
 from metatable.storage import cache
 from tests.long import LONG
 from tests.model import Identity, Row

@@ -41,7 +41,7 @@ import pytest
 
 import metatable.write.attempts
 from metatable.engine import local
-from metatable.metadata import leases
+from metatable.metadata.manifests import leases
 from metatable.storage import cache, clock
 from metatable.storage.backend import Backend
 from metatable.storage.errors import StoreError

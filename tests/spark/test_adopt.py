@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import metatable
-from metatable.metadata.home import HOME
+from metatable.metadata.manifests.home import HOME
 from tests.index.rows import make, rows, told_tags
 
 

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from metatable.engine.local import LocalEngine
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.spark.columns import weight_of_row
 from metatable.spark.engine import SparkEngine
 from metatable.storage.errors import UsageError

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from metatable.data import base_file_writer, exchanged_columns
+from metatable.data.base_files import base_file_writer, exchanged_columns
 from tests.face.test_exchanged import PAGE_ROWS, file_of, make, rows
 from tests.long import one_in
 from tests.storage.parquet.files import (

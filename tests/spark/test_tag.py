@@ -14,7 +14,7 @@ import pytest
 
 import metatable
 from metatable.engine import local
-from metatable.metadata import entries
+from metatable.metadata.hfiles import entries
 from metatable.storage import cache
 from metatable.storage.errors import UsageError
 from tests.index.rows import expected_tags, make, rows, told_tags

@@ -15,17 +15,17 @@ import pytest
 from hudi import HudiTableBuilder
 
 import metatable
-from metatable.data.base_file import read_base_file
-from metatable.data.commit_metadata import CommitMetadata
-from metatable.data.operations import UPSERT
+from metatable.data.base_files.base_file import read_base_file
+from metatable.data.hoodie.commit_metadata import CommitMetadata
+from metatable.data.hoodie.operations import UPSERT
 from metatable.engine.local import LocalEngine
 from metatable.index import bloom_lookup, presence
-from metatable.metadata.bloom_filter import BloomFilterPartition
-from metatable.metadata.column_stats import ColumnStatsPartition
-from metatable.metadata.payload import decode_blooms, decode_stats
-from metatable.metadata.record_index import RecordIndexPartition
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.hfiles.payload import decode_blooms, decode_stats
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.bloom_filter import BloomFilterPartition
+from metatable.metadata.partitions.column_stats import ColumnStatsPartition
+from metatable.metadata.partitions.record_index import RecordIndexPartition
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write import commit_pass, few_rows

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from metatable.data.key_texts import KEY, PATH
+from metatable.data.keys.key_texts import KEY, PATH
 from metatable.engine import partitions
 from metatable.storage.counters import Counters
 from metatable.write import prepare

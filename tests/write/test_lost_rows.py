@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.data.operations import INSERT_OVERWRITE, UPSERT
+from metatable.data.hoodie.operations import INSERT_OVERWRITE, UPSERT
 from metatable.engine.local import LocalEngine, LocalRows
 from metatable.storage.errors import UsageError
 from metatable.storage.store import TEMPORARY, Store

@@ -13,16 +13,16 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.data.children import VIRTUAL_LOG, WAYS, child_of
-from metatable.data.hashing_metadata import LAST_HASH, HashingNode
-from metatable.data.log_blocks import LogWriter
-from metatable.data.meta_columns import add_meta_columns, with_file_name
-from metatable.data.schema import with_meta_columns
-from metatable.data.slices import DataFile, FileSlice, LogFile
-from metatable.data.statistics import of_all
+from metatable.data.base_files.meta_columns import add_meta_columns, with_file_name
+from metatable.data.base_files.statistics import of_all
+from metatable.data.columns.schema import with_meta_columns
+from metatable.data.file_groups.children import VIRTUAL_LOG, WAYS, child_of
+from metatable.data.file_groups.hashing_metadata import LAST_HASH, HashingNode
+from metatable.data.file_groups.slices import DataFile, FileSlice, LogFile
+from metatable.data.logs.log_blocks import LogWriter
 from metatable.index.bucket.ring import hashes_of
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.view import TableView
 from metatable.metadata.written import stats_columns, stats_of_rows
 from metatable.storage.hudi_log import log_file
@@ -145,7 +145,9 @@ def test_logs_made_together_are_those_made_alone(
 ) -> None:
     rng = random.Random(seed)
     monkeypatch.setattr(new_log, "PIECE_BYTES", rng.choice([1, 4_000, 1 << 20]))
-    monkeypatch.setattr("metatable.data.log_blocks.BLOCK_BYTES", rng.choice([2_000, 128 << 20]))
+    monkeypatch.setattr(
+        "metatable.data.logs.log_blocks.BLOCK_BYTES", rng.choice([2_000, 128 << 20])
+    )
     columns = some_rows(rng, 400)
     keys = columns["id"].cast(pa.string()).combine_chunks()
     groups = some_groups(rng, 400)

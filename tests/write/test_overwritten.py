@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from metatable.data.key_texts import KEY, PATH
+from metatable.data.keys.key_texts import KEY, PATH
 from metatable.index.locations import LOCATION, LOCATION_COLUMN
 from metatable.storage.counters import Counters
 from metatable.write import overwrite

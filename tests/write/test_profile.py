@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable.data.key_texts import KEY, PATH
-from metatable.data.options import Options
+from metatable.data.config.options import Options
+from metatable.data.keys.key_texts import KEY, PATH
 from metatable.engine import partitions
 from metatable.index.locations import LOCATION, LOCATION_COLUMN
 from metatable.storage.counters import Counters

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from metatable.data.key_texts import KEY, PATH
-from metatable.data.operations import INSERT
-from metatable.data.slices import DataFile
+from metatable.data.file_groups.slices import DataFile
+from metatable.data.hoodie.operations import INSERT
+from metatable.data.keys.key_texts import KEY, PATH
 from metatable.write import routes
 from metatable.write.plan import GroupPlan, WritePlan
 from metatable.write.routes import Destinations

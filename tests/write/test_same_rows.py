@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metatable.data.commit_metadata import WriteStat
-from metatable.data.operations import DELETE, UPSERT
-from metatable.data.row_counts import RowCounts
+from metatable.data.hoodie.commit_metadata import WriteStat
+from metatable.data.hoodie.operations import DELETE, UPSERT
+from metatable.data.rows.row_counts import RowCounts
 from metatable.engine.local import LocalEngine
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import metatable
 from metatable import Table
-from metatable.compaction.compact import Compact
+from metatable.compaction.merging.compact import Compact
 from metatable.engine.local import LocalEngine
-from metatable.metadata.leases import LEASES
-from metatable.metadata.manifest import Manifest
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.versions import load_newest, load_version
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.leases import LEASES
+from metatable.metadata.manifests.manifest import Manifest
+from metatable.metadata.manifests.versions import load_newest, load_version
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import dying

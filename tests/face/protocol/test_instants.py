@@ -16,17 +16,17 @@ from metatable import (
     Table,
     UpgradeError,
 )
-from metatable.data.timeline import Timeline, next_instant
+from metatable.data.hoodie.timeline import Timeline, next_instant
 from metatable.engine.local import LocalEngine
-from metatable.metadata.change import Change
-from metatable.metadata.commit import publish
-from metatable.metadata.known_commits import CommitSum
-from metatable.metadata.leases import LEASES
-from metatable.metadata.manifest import version_path
-from metatable.metadata.owner import Owner
-from metatable.metadata.sealed import seal
-from metatable.metadata.transaction import Transaction
-from metatable.metadata.updates import Withdraw
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.commit import publish
+from metatable.metadata.commits.known_commits import CommitSum
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.commits.updates import Withdraw
+from metatable.metadata.manifests.leases import LEASES
+from metatable.metadata.manifests.manifest import version_path
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.manifests.sealed import seal
 from metatable.storage import cache, clock
 from metatable.storage.errors import CorruptError, StoreError
 from metatable.storage.store import Store

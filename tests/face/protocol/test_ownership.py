@@ -18,13 +18,13 @@ from metatable import (
 )
 from metatable.compaction.service import execute
 from metatable.engine.local import LocalEngine
-from metatable.metadata import leases
-from metatable.metadata.leases import LEASES, Lease
-from metatable.metadata.manifest import version_path
-from metatable.metadata.owner import Owner
-from metatable.metadata.recovery import sweep
-from metatable.metadata.sealed import seal
-from metatable.metadata.snapshot import Snapshot
+from metatable.metadata.commits.recovery import sweep
+from metatable.metadata.manifests import leases
+from metatable.metadata.manifests.leases import LEASES, Lease
+from metatable.metadata.manifests.manifest import version_path
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.manifests.sealed import seal
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache, clock
 from metatable.storage.store import Store
 from tests.face.protocol.making import (

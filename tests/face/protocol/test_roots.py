@@ -20,15 +20,15 @@ from metatable import (
     StaleError,
     Table,
 )
-from metatable.data.commit_metadata import CommitMetadata
+from metatable.data.hoodie.commit_metadata import CommitMetadata
 from metatable.engine.local import LocalEngine
-from metatable.metadata.change import Change
-from metatable.metadata.commit import publish
-from metatable.metadata.manifest import version_path
-from metatable.metadata.owner import Owner
-from metatable.metadata.sealed import seal, unseal
-from metatable.metadata.snapshot import Snapshot
-from metatable.metadata.versions import load_newest
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.commit import publish
+from metatable.metadata.manifests.manifest import version_path
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.manifests.sealed import seal, unseal
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
@@ -80,7 +80,7 @@ def test_a_put_that_is_always_forestalled_ends(one: Table, monkeypatch: pytest.M
             publish(Store(one.uri, FAST), newest(one), Change("compact"), Owner.new("compact"))
         return create(path, body, **how)
 
-    monkeypatch.setattr("metatable.metadata.commit.MOST_PUTS", 5)
+    monkeypatch.setattr("metatable.metadata.commits.commit.MOST_PUTS", 5)
     backend.create = forestalled  # type: ignore[method-assign]
     with pytest.raises(ConflictError, match="others were always first"):
         publish(store, base, Change("compact"), Owner.new("compact"))

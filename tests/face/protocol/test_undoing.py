@@ -19,16 +19,16 @@ from metatable import (
     Table,
     UsageError,
 )
-from metatable.compaction.compact import Compact
-from metatable.compaction.rollback import Rollback
+from metatable.compaction.merging.compact import Compact
 from metatable.compaction.service import execute
+from metatable.compaction.ways_back.rollback import Rollback
 from metatable.engine.local import LocalEngine
-from metatable.metadata.home import HOME
-from metatable.metadata.leases import LEASES, StoredLease, lease_path
-from metatable.metadata.manifest import version_path
-from metatable.metadata.pages import read_page
-from metatable.metadata.sealed import checksum, seal
-from metatable.metadata.steps import staged_path
+from metatable.metadata.commits.steps import staged_path
+from metatable.metadata.manifests.home import HOME
+from metatable.metadata.manifests.leases import LEASES, StoredLease, lease_path
+from metatable.metadata.manifests.manifest import version_path
+from metatable.metadata.manifests.pages import read_page
+from metatable.metadata.manifests.sealed import checksum, seal
 from metatable.storage import cache
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write

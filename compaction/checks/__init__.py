@@ -1,0 +1,1 @@
+"""Checks: a table held against its data (`verify`), and made right again (`repair`)."""

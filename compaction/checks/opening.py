@@ -1,0 +1,134 @@
+"""Opening: the first part of `repair`, which mends what keeps anybody from writing.
+
+Without it no transaction would begin: the table's properties, Hudi commits of ours whose version is
+lost, commits that no version knows, and kept versions that whoever begins would have to read. Each
+is a version of its own, put on the newest.
+"""
+
+from __future__ import annotations
+
+from metatable.compaction.checks.beside_data import (
+    add_missing,
+    look_at_opening,
+    properties_fault,
+    undoable,
+)
+from metatable.compaction.checks.commit_bodies import body_of
+from metatable.compaction.checks.findings import Findings
+from metatable.compaction.checks.kept_versions import Versions, dropping_up_to
+from metatable.compaction.checks.live_slices import LiveSlices, entries_of_files
+from metatable.compaction.checks.timeline_check import TimelineState
+from metatable.data.base_files.hadoop_checksum import put_over
+from metatable.data.hoodie.operations import REPAIR
+from metatable.data.hoodie.properties import PROPERTIES_PATH, TableProperties
+from metatable.data.hoodie.timeline import Timeline, completed_of
+from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.commit import publish
+from metatable.metadata.commits.known_commits import tells_all
+from metatable.metadata.commits.requirements import NewestIsBase
+from metatable.metadata.commits.retention import RaiseFloor
+from metatable.metadata.commits.steps import announce, settle, stage
+from metatable.metadata.commits.updates import Withdraw
+from metatable.metadata.manifests.manifest import Manifest, Step, version_path
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.manifests.versions import newest_of
+from metatable.metadata.partitions.snapshot import Snapshot
+from metatable.results import Fault
+from metatable.storage.errors import CorruptError
+from metatable.storage.store import Store
+
+__all__ = ["make_writable"]
+
+
+def make_writable(store: Store, findings: Findings) -> None:
+    """Mend what keeps anybody from writing; what is found goes to `findings`, mended or not.
+
+    Raises ConflictError where others have published meanwhile, CorruptError where the newest root
+    is damaged, UpgradeError where it asks for a newer writer.
+    """
+    newest = newest_of(store)
+    settle(store, newest)
+    versions = Versions.of(store, newest)
+    state = TimelineState.of(store, newest, versions)
+    snapshot = Snapshot(store, newest)
+    live = None
+    if state.foreign:
+        live = LiveSlices.of(snapshot, entries_of_files(snapshot), state)
+    look_at_opening(store, snapshot, state, live, findings)
+    if properties_fault(store, newest.options):
+        _write_properties(store, snapshot)
+    for instant, action in state.late:
+        Timeline(store).withdraw(instant, ("completed",), action)
+    for instant, action in state.ours:
+        newest = _publish_again(store, newest, versions, instant, action)
+    for instant, action in state.foreign:
+        if live is not None and undoable(live, (instant, action)):
+            newest = _undo(store, newest, instant, action)
+    _drop_unreadable(store, newest, versions, state, findings)
+
+
+def _drop_unreadable(
+    store: Store, newest: Manifest, versions: Versions, state: TimelineState, findings: Findings
+) -> None:
+    """Whoever begins walks the kept versions where the timeline has not the commits that the newest
+    one tells: those that cannot be read are not kept any more by then. What only versions that go
+    with them know to be missing is put back with it."""
+    lost = {one: why for one, why in versions.lost.items() if one not in versions.pinned}
+    if not lost or tells_all(newest, completed_of(Timeline(store).load())):
+        return
+    for version, why in lost.items():
+        findings.add(Fault.VERSION, version_path(version), why, dropping_up_to(version))
+    steps = []
+    for instant, action in state.missing:
+        body = body_of(store, versions, instant, action)
+        if body is not None:
+            steps.append(stage(store, instant, body, action))
+            add_missing(findings, (instant, action))
+    change = Change(
+        REPAIR,
+        requires=(NewestIsBase(),),
+        updates=(RaiseFloor(max(lost) + 1),),
+        steps=tuple(steps),
+    )
+    _published(store, newest, change)
+
+
+def _write_properties(store: Store, snapshot: Snapshot) -> None:
+    """Put the properties anew: what we wrote when the table was made, and what others have added
+    since, where it can be read."""
+    try:
+        held = TableProperties.decode(store.get(PROPERTIES_PATH) or b"")
+    except CorruptError:
+        held = TableProperties({})
+    mended = held.mended(snapshot.options, snapshot.schema)
+    put_over(store, PROPERTIES_PATH, mended.encode())
+
+
+def _publish_again(
+    store: Store, newest: Manifest, versions: Versions, instant: str, action: str
+) -> Manifest:
+    """Publish a version that knows a commit of ours whose own version is lost. Its files are found
+    missing from `files` then, as any."""
+    body = body_of(store, versions, instant, action)
+    steps = () if body is None else (stage(store, instant, body, action),)
+    change = Change(REPAIR, instant=instant, requires=(NewestIsBase(),), steps=steps)
+    return _published(store, newest, change)
+
+
+def _undo(store: Store, newest: Manifest, instant: str, action: str) -> Manifest:
+    """Publish that a commit of nobody is undone: its files are deleted by the step."""
+    change = Change(
+        REPAIR,
+        requires=(NewestIsBase(),),
+        updates=(Withdraw((instant,)),),
+        steps=(Step("withdraw", instant, action=action),),
+    )
+    return _published(store, newest, change)
+
+
+def _published(store: Store, newest: Manifest, change: Change) -> Manifest:
+    """Put the next version of `newest`, and do its steps. Nothing was written for it that could be
+    left behind, so it needs no lease."""
+    made = publish(store, newest, change, Owner.new(REPAIR))
+    announce(store, made)
+    return made

@@ -1,0 +1,1 @@
+"""Merging: HFiles of the metadata partitions become fewer."""

@@ -1,0 +1,1 @@
+"""Ways back: `rollback`, `restore`, and the savepoints that they go back to."""

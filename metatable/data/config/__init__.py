@@ -1,0 +1,1 @@
+"""Config: the options of a table, which there are and what each may be."""

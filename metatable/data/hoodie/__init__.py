@@ -1,0 +1,1 @@
+"""What lies in `.hoodie`: the timeline, what commits and services tell on it, and properties."""

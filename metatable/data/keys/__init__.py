@@ -1,0 +1,1 @@
+"""Keys: record keys and partition paths as text, and orders that rows are cut by."""

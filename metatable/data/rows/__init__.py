@@ -1,0 +1,1 @@
+"""Rows: taking, leaving out and merging them, whole columns at a time."""

@@ -1,0 +1,165 @@
+"""Plans of scheduled compactions of logs, and of resizes of buckets, as Hudi has them.
+
+    commits/<instant>.<action>.requested    put before the version that schedules it
+    .hoodie/<instant>.<action>.requested    its twin, put behind that version by a step
+
+Which slices they are the entries of `files` say, too, each with the names of the base files that
+are to come: where both copies are lost the plan is made anew from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from metatable.data.file_groups.children import WAYS, is_virtual, node_of
+from metatable.data.file_groups.slices import DataFile, FileSlice
+from metatable.data.hoodie.clustering_plan import BucketsPlan, PlannedTask
+from metatable.data.hoodie.slice_compaction_plan import SliceCompaction, SliceCompactionPlan
+from metatable.data.hoodie.timeline import CLUSTERING, COMPACTION, filed_as, requested_path
+from metatable.metadata.manifests.home import COMMITS
+from metatable.metadata.manifests.manifest import Manifest
+from metatable.metadata.manifests.sealed import checksum
+from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions.snapshot import Snapshot
+from metatable.storage.store import Store
+
+__all__ = [
+    "WRITE_TOKEN",
+    "buckets_plan",
+    "come_of",
+    "made_buckets_plan",
+    "made_plan",
+    "planned_groups",
+    "read_plan",
+    "scheduled_slices",
+    "staged_plan",
+    "to_come",
+    "waiting_slices",
+    "waits",
+]
+
+WRITE_TOKEN = "0-0-0"
+"""The write token of all base files that compactions of logs make, by which whoever carries one out
+finds what others have made."""
+
+_MB = 1 << 20
+
+
+def staged_plan(instant: str, action: str = COMPACTION) -> str:
+    """The path where the plan lies ready."""
+    return f"{COMMITS}/{instant}.{filed_as(action)}.requested"
+
+
+def to_come(partition_path: str, file_id: str, instant: str) -> DataFile:
+    """The base file that a compaction makes in a file group."""
+    return DataFile(partition_path, file_id, WRITE_TOKEN, instant)
+
+
+def made_plan(slices: Sequence[FileSlice]) -> bytes:
+    """The plan that compacts these."""
+    return SliceCompactionPlan(tuple(map(_told, slices)), preserves_meta_columns=True).encode()
+
+
+def made_buckets_plan(snapshot: Snapshot, slices: Sequence[FileSlice]) -> bytes:
+    """The plan that makes of these their children. `snapshot`: of the rings that they are in."""
+    tasks: dict[tuple[DataFile, ...], list[FileSlice]] = {}
+    for one in slices:
+        tasks.setdefault(one.children, []).append(one)
+    rings = snapshot.rings([children[0].partition_path for children in tasks])
+    held = {(one.partition_path, one.file_id): one.unscheduled for one in slices}
+    plan = BucketsPlan(
+        WAYS[is_virtual(slices[0].children[0])],
+        tuple(
+            PlannedTask(
+                children[0].partition_path,
+                ring.seq_no if ring else 0,
+                tuple(one.file_id for one in parents),
+                tuple(map(node_of, children)),
+            )
+            for (children, parents), ring in zip(tasks.items(), rings, strict=True)
+        ),
+    )
+    return plan.encode(snapshot.store.uri, held)
+
+
+def buckets_plan(snapshot: Snapshot, instant: str) -> BucketsPlan:
+    """The plan of a resize that waits; if it is lost, it is made anew from what is left of it."""
+    plan = snapshot.manifest.compactions[instant]
+    body = read_plan(snapshot.store, instant, plan.checksum, plan.action)
+    if body is None:
+        body = made_buckets_plan(snapshot, scheduled_slices(snapshot, instant))
+    return BucketsPlan.decode(body, plan.plan)
+
+
+def read_plan(store: Store, instant: str, told: str = "", action: str = COMPACTION) -> bytes | None:
+    """The plan, from either place; None where it is in none as its checksum tells (if one does)."""
+    for path in (staged_plan(instant, action), requested_path(instant, action)):
+        body = store.get(path)
+        if body is not None and told in ("", checksum(body)):
+            return body
+    return None
+
+
+def scheduled_slices(snapshot: Snapshot, instant: str) -> list[FileSlice]:
+    """The slices that wait for this one: looks at all of the version."""
+    files = snapshot.slices()
+    waiting = files.take(np.flatnonzero(files.is_pending))
+    return [one for one in waiting if one.awaits == instant]
+
+
+def waits(store: Store, instant: str) -> bool:
+    """Whether the newest version has it scheduled."""
+    newest = load_newest(store)
+    return newest is not None and instant in newest.compactions
+
+
+def planned_groups(snapshot: Snapshot, instant: str) -> list[tuple[str, str]]:
+    """(partition path, file id) of the groups that were planned, those that went since included."""
+    held: Manifest = snapshot.manifest
+    if held.compactions[instant].action == CLUSTERING:
+        tasks = buckets_plan(snapshot, instant).tasks
+        return [(one.partition_path, file_id) for one in tasks for file_id in one.parents]
+    body = read_plan(snapshot.store, instant, held.compactions[instant].checksum)
+    if body is None:
+        found = scheduled_slices(snapshot, instant)
+        return [(one.partition_path, one.file_id) for one in found]
+    plan = SliceCompactionPlan.decode(body, staged_plan(instant))
+    return [(one.partition_path, one.file_id) for one in plan.slices]
+
+
+def waiting_slices(snapshot: Snapshot, instant: str) -> list[FileSlice]:
+    """The planned slices that wait still: none of those that were written anew since."""
+    groups = planned_groups(snapshot, instant)
+    slices = snapshot.current([path for path, _ in groups], [name for _, name in groups])
+    return [one for one in slices if one and one.awaits == instant]
+
+
+def come_of(snapshot: Snapshot, instant: str) -> dict[tuple[str, str], tuple[DataFile, ...]]:
+    """The base files to come, by (partition path, file id) of the groups that were planned."""
+    if snapshot.manifest.compactions[instant].action != CLUSTERING:
+        groups = planned_groups(snapshot, instant)
+        return {group: (to_come(*group, instant),) for group in groups}
+    plan = buckets_plan(snapshot, instant)
+    return {
+        (task.partition_path, file_id): task.children(plan.way, instant)
+        for task in plan.tasks
+        for file_id in task.parents
+    }
+
+
+def _told(one: FileSlice) -> SliceCompaction:
+    """A slice as Hudi's plan tells of it, with what compacting it reads and writes."""
+    logs = sum(log.size_bytes for log in one.logs)
+    read, written = (logs + one.base.size_bytes) / _MB, one.base.size_bytes / _MB
+    metrics = {
+        "TOTAL_LOG_FILES": float(len(one.logs)),
+        "TOTAL_LOG_FILES_SIZE": float(logs),
+        "TOTAL_IO_READ_MB": read,
+        "TOTAL_IO_WRITE_MB": written,
+        "TOTAL_IO_MB": read + written,
+    }
+    names = tuple(log.name for log in one.logs)
+    where = one.partition_path, one.file_id, one.base.instant
+    return SliceCompaction(*where, one.base.name if one.has_base else None, names, metrics)

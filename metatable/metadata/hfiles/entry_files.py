@@ -1,0 +1,187 @@
+"""Entry files: the entries that many tasks of a commit have made become few HFiles.
+
+A task's entries of one partition are a *run*: an Arrow IPC file sorted by place, in scratch,
+or, when it is tiny, inside the task's receipt. Each HFile is built from its range of places
+of all runs. Ranges are contiguous and cut so that a file is worth its overhead: a small
+commit makes one HFile per partition, never one per bucket. Where keys are in the order of their
+places, a file is built from one narrow range after the other, so that what is in memory does
+not grow with the commit; a run tells where its batches begin, and only those of the range are
+read.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from metatable.metadata.hfiles.partition import MetadataPartition
+from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.manifests.pages import HFileRef
+from metatable.storage.ordering import number_order
+from metatable.storage.sinks import Sinks
+from metatable.storage.store import Store
+
+__all__ = [
+    "RUN_SCHEMA",
+    "Run",
+    "build_hfile",
+    "cut_ranges",
+    "drop_runs",
+    "read_places",
+    "read_run",
+    "run_of",
+    "write_run",
+]
+
+INLINE_BYTES = 64 << 10
+"""A run up to this size rides in its receipt: cheaper than a request of its own."""
+
+BATCH_ROWS = 8 << 10
+"""Rows of a batch of a run. One batch of each run that a file is built from is in memory."""
+
+STEP_BYTES = 16 << 20
+"""Entries that pass to a file at once."""
+
+_OPTIONS = pa.ipc.IpcWriteOptions()
+"""Said, or the environment would be asked for them four times a run."""
+
+STARTS = b"starts"
+"""In the metadata of a run's schema: the place that each of its batches begins with, int64."""
+
+RUN_SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.string()),
+        pa.field("entry_count", pa.int64()),
+        pa.field("entry_bytes", pa.int64()),
+        pa.field("path", pa.string()),
+        pa.field("body", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One task's entries of one partition; `entry_bytes` is their size in memory."""
+
+    partition: str
+    entry_count: int
+    entry_bytes: int
+    path: str | None
+    body: bytes | None
+
+
+def run_of(receipt: object) -> Run | None:
+    """The run that the receipt of a task has, in fields that are called as those of `RUN_SCHEMA`;
+    None where it has none."""
+    told = {name: getattr(receipt, name) for name in RUN_SCHEMA.names}
+    return None if told["partition"] is None else Run(**told)
+
+
+def write_run(scratch: Store, partition: str, entries: pa.Table) -> Run:
+    """Keep `entries` in the scratch until the HFiles are built, or in the run itself while they are
+    few (`INLINE_BYTES`); sorted by place where they have one."""
+    starts = np.empty(0, np.int64)
+    if "place" in entries.column_names and len(entries) > 1:
+        entries = entries.take(pa.array(number_order(entries["place"].to_numpy())))
+    if "place" in entries.column_names:
+        starts = entries["place"].to_numpy()[::BATCH_ROWS]
+    sink = pa.BufferOutputStream()
+    schema = entries.schema.with_metadata({STARTS: starts.tobytes()})
+    with pa.ipc.new_file(sink, schema, options=_OPTIONS) as file:
+        file.write_table(entries.unify_dictionaries().combine_chunks(), BATCH_ROWS)
+    body = sink.getvalue().to_pybytes()
+    if len(body) <= INLINE_BYTES:
+        return Run(partition, entries.num_rows, entries.nbytes, None, body)
+    path = f"{uuid.uuid4().hex}.arrow"
+    scratch.put(path, body)
+    return Run(partition, entries.num_rows, entries.nbytes, path, None)
+
+
+def drop_runs(scratch: Store, runs: Iterable[Run]) -> None:
+    """Once the HFiles are built."""
+    scratch.delete_all(run.path for run in runs if run.path is not None)
+
+
+def read_run(scratch: Store, run: Run) -> Iterator[pa.RecordBatch]:
+    """The entries of a run, in batches, by place."""
+    with _opened(scratch, run) as file:
+        for number in range(file.num_record_batches):
+            yield file.get_batch(number)
+
+
+def read_places(scratch: Store, run: Run, lo: int, hi: int) -> Iterator[pa.RecordBatch]:
+    """The entries that a run has in places [lo, hi), by place; other batches are not read."""
+    with _opened(scratch, run) as file:
+        starts = np.frombuffer(file.schema.metadata[STARTS], np.int64)
+        first, end = np.searchsorted(starts, [lo, hi])
+        for number in range(max(int(first) - 1, 0), int(end)):
+            batch = file.get_batch(number)
+            inside = slice(*np.searchsorted(batch["place"].to_numpy(), [lo, hi]))
+            yield batch.slice(inside.start, inside.stop - inside.start)
+
+
+def _opened(scratch: Store, run: Run) -> pa.ipc.RecordBatchFileReader:
+    return pa.ipc.open_file(
+        pa.BufferReader(run.body) if run.path is None else scratch.open(run.path)
+    )
+
+
+def cut_ranges(
+    partition: MetadataPartition, runs: Sequence[Run], target_bytes: int
+) -> list[tuple[int, int]]:
+    """Ranges of places [lo, hi) that cover the partition, one for each HFile to write.
+
+    Hashing spreads entries evenly, so equal ranges hold about equal bytes.
+    """
+    total = sum(run.entry_bytes for run in runs)
+    if not any(run.entry_count for run in runs):
+        return []
+    return partition.cut(max(1, -(-total // target_bytes)))
+
+
+def build_hfile(
+    store: Sinks,
+    scratch: Store,
+    partition: MetadataPartition,
+    runs: Sequence[Run],
+    lo: int,
+    hi: int,
+    owner: Owner,
+) -> HFileRef | None:
+    """One HFile from the entries that `runs` have in places [lo, hi); None if there are none."""
+    held = [_InOrder(scratch, run, lo, hi) for run in runs]
+    pieces = (
+        pa.Table.from_batches([part for one in held for part in one.below(end)], partition.schema)
+        for end in _steps(partition, runs, lo, hi)
+    )
+    return partition.store_pieces(store, lo, hi, pieces, owner)
+
+
+def _steps(partition: MetadataPartition, runs: Sequence[Run], lo: int, hi: int) -> list[int]:
+    """The ends of the narrow ranges that [lo, hi) is cut into."""
+    if not partition.takes_pieces:
+        return [hi]
+    size_bytes = sum(run.entry_bytes for run in runs) * (hi - lo) // partition.space
+    count = max(1, min(-(-size_bytes // STEP_BYTES), hi - lo))
+    return [lo + (hi - lo) * (number + 1) // count for number in range(count)]
+
+
+class _InOrder:
+    """The entries of a run in places [lo, hi), given once, range by range."""
+
+    def __init__(self, scratch: Store, run: Run, lo: int, hi: int) -> None:
+        self._batches = read_places(scratch, run, lo, hi)
+        self._waiting: pa.RecordBatch | None = None
+
+    def below(self, end: int) -> Iterator[pa.RecordBatch]:
+        """The entries of places below `end` that were not given yet."""
+        while (batch := self._waiting or next(self._batches, None)) is not None:
+            count = int(np.searchsorted(batch["place"].to_numpy(), end))
+            yield batch.slice(0, count)
+            self._waiting = batch.slice(count) if count < batch.num_rows else None
+            if self._waiting:
+                return

@@ -1,0 +1,1 @@
+"""The metadata partitions, a module each, and a `Snapshot`, which asks them."""
