@@ -65,8 +65,9 @@ __all__ = ["spliced_file"]
 
 _PATH, _NAME = META_FIELDS[3:]
 
-LEAST_BYTES = 256 << 10
-"""A smaller file is encoded sooner than it is looked at."""
+LEAST_BYTES, COLUMNS = 256 << 10, 64
+"""A smaller file is encoded sooner than it is looked at; of more columns than these, one that is
+as many times as large: each column is looked at."""
 
 _Rows = Callable[[list[str], int], pa.Table]
 """Gives columns of a row group."""
@@ -82,9 +83,10 @@ def spliced_file(
 ) -> Filed | None:
     """The file of a stored slice with rows put in and keys (texts) taken out; None: nothing of it
     is worth copying, or what would be is damaged. Raises CorruptError."""
-    if base.logs or base.base.size_bytes < LEAST_BYTES:
-        return None
     columns, ordering = view.table_schema, view.options.ordering
+    least = LEAST_BYTES * max(len(columns.arrow), COLUMNS) // COLUMNS
+    if base.logs or base.base.size_bytes < least:
+        return None
     with stored_parts(view.store, base.base, view.options, columns) as held:
         is_short = held and _is_short(held, view.options.row_group_rows) == [True]
         if held is None or (known.arriving and is_short):

@@ -397,9 +397,11 @@ def test_a_file_that_is_encoded_sooner_than_looked_at_goes_the_ordinary_way(
     with watched(monkeypatch) as seen:
         monkeypatch.setattr(spliced_slice, "LEAST_BYTES", size + 1)
         table.upsert(rows([5], value=1))
-        monkeypatch.setattr(spliced_slice, "LEAST_BYTES", 0)
+        monkeypatch.setattr(spliced_slice, "LEAST_BYTES", size // 2)
         table.upsert(rows([6], value=1))
-    assert seen == [False, True]
+        monkeypatch.setattr(spliced_slice, "COLUMNS", 1)  # the table has more, and looks at each
+        table.upsert(rows([7], value=1))
+    assert seen == [False, True, False]
 
 
 def test_keys_are_not_read_twice_where_all_of_a_file_comes_anew(
