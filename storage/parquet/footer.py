@@ -51,9 +51,11 @@ END_BYTES = _END.size
 """Behind the Thrift bytes."""
 
 
-def read_footer(store: Store, path: str, size_bytes: int) -> pq.FileMetaData:
-    """The footer of a file of this size. Raises CorruptError: missing, cut short, not Parquet."""
-    return understood(footer_bytes(partial(store.read, path), path, size_bytes), path)
+def read_footer(store: Store, path: str, size_bytes: int) -> tuple[bytes, pq.FileMetaData]:
+    """The footer of a file of this size: its bytes, and what pyarrow makes of them. Raises
+    CorruptError: missing, cut short, not Parquet."""
+    raw = footer_bytes(partial(store.read, path), path, size_bytes)
+    return raw, understood(raw, path)
 
 
 def understood(raw: bytes, path: str) -> pq.FileMetaData:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,7 +33,7 @@ from metatable.data.file_groups.slices import DataFile
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import DYNAMIC, SIMPLE, FilterForm, HudiBloom
 from metatable.storage.parquet.bloom_filter import Place
-from metatable.storage.parquet.footer import ToldChunk, damaged, footer_bytes, understood
+from metatable.storage.parquet.footer import ToldChunk, damaged, read_footer
 from metatable.storage.parquet.sound_chunks import check_chunks
 from metatable.storage.store import Store
 
@@ -183,8 +182,7 @@ def read_key_footer(store: Store, file: DataFile) -> tuple[KeyFooter, HudiFilter
     """
     store.counters.add("data.footers_read")
     size_bytes = file.size_bytes or store.size(file.path) or 0
-    raw = footer_bytes(partial(store.read, file.path), file.path, size_bytes)
-    parquet = understood(raw, file.path)
+    raw, parquet = read_footer(store, file.path, size_bytes)
     try:
         words = parquet.metadata or {}
         leaf = _key_leaf(parquet, file.path)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 
 from metatable.data.file_groups.slices import DataFile
 from metatable.storage.errors import CorruptError
-from metatable.storage.parquet.footer import footer_bytes, understood
+from metatable.storage.parquet.footer import read_footer
 from metatable.storage.parquet.sound_chunks import check_chunks
 from metatable.storage.store import Store
 
@@ -36,8 +35,8 @@ def open_parquet(
     store.counters.add("data.files_opened")
     file = store.open(data_file.path, data_file.size_bytes or None)
     try:
-        raw = footer_bytes(partial(store.read, data_file.path), data_file.path, file.size())
-        yield _opened(file, raw, data_file, list(dictionaries))
+        footer = read_footer(store, data_file.path, file.size())
+        yield _opened(file, *footer, data_file, list(dictionaries))
     except MemoryError:  # of Arrow, too
         raise
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no text
@@ -59,11 +58,17 @@ class OpenedFile(pq.ParquetFile):  # type: ignore[misc]
         check_chunks(self.footer, self.metadata, self.path, leaves)
 
 
-def _opened(file: Any, raw: bytes, data_file: DataFile, dictionaries: list[str]) -> OpenedFile:
+def _opened(
+    file: Any,
+    raw: bytes,
+    metadata: pq.FileMetaData,
+    data_file: DataFile,
+    dictionaries: list[str],
+) -> OpenedFile:
     try:
         made = OpenedFile(
             file,
-            metadata=understood(raw, data_file.path),
+            metadata=metadata,
             pre_buffer=True,
             page_checksum_verification=True,
             read_dictionary=dictionaries,
