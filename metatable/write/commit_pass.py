@@ -296,7 +296,7 @@ class _Attempt:
             order=order,
             refuses=self.operation in INSERTS,
             sums=not self.engine.in_process and not (placed and self.operation == DELETE),
-            given=self.given.given,
+            given=self.given.count,
         )
         profile = self.engine.run(located, count, PROFILE)
         if count.sums:

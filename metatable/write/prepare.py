@@ -164,12 +164,12 @@ def _refuse_long(options: Options, keys: pa.Array, paths: pa.Array) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """Rows with one row a key; how many were given; and the sum of the hashes of what tells them
-    apart (`same_rows.py`), None where nobody looks at it: rows in this process stay what they
-    are."""
+    """Rows with one row a key; the count of those that were given; and the sum of the hashes of
+    what tells them apart (`same_rows.py`), None where nobody looks at it: rows in this process stay
+    what they are."""
 
     rows: Any
-    given: int
+    count: int
     sum: int | None
 
 
@@ -182,8 +182,8 @@ def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -
     once, is_doubtful = _repeats(engine, rows, identity)
     if not is_doubtful:
         return once
-    count = max(engine.slots, -(-once.given // ROWS_TOGETHER))
-    found = _by_keys(engine, rows, identity, count)
+    tasks = _tasks(engine, once)
+    found = _by_keys(engine, rows, identity, tasks)
     repeated = [key for some in found["keys"].to_pylist() for key in some]
     if not repeated:
         return once
@@ -195,11 +195,11 @@ def distinct(engine: Engine[Any], rows: Any, options: Options, operation: str) -
             keys=sorted(repeated)[:NAMED_KEYS],
             expected="each key once, or rows with an ordering column",
         )
-    extended = engine.extend(rows, [KEY], partial(_by_key, count), _TASK)
-    together = engine.exchange(extended, TASK_COLUMN, count)
+    extended = engine.extend(rows, [KEY], partial(_by_key, tasks), _TASK)
+    together = engine.exchange(extended, TASK_COLUMN, tasks)
     schema = engine.schema(rows)
     made = engine.map(together, names, partial(_deduplicated, identity, ordering), schema)
-    return Distinct(made, once.given, None if once.sum is None else sum_of(found["sum"]))
+    return Distinct(made, once.count, None if once.sum is None else sum_of(found["sum"]))
 
 
 def refuse_others(
@@ -221,16 +221,21 @@ def refuse_others(
         told = engine.run(texts, partial(add_identities, identity), IDENTITY_SUM)
         total = sum_of(told["sum"])
     if total != given.sum:
-        count = max(engine.slots, -(-given.given // ROWS_TOGETHER))
-        if sum_of(_by_keys(engine, rows, identity, count)["sum"]) != given.sum:
+        found = _by_keys(engine, rows, identity, _tasks(engine, given))
+        if sum_of(found["sum"]) != given.sum:
             raise other_rows()
 
 
-def _by_keys(engine: Engine[Any], rows: Any, identity: Sequence[str], count: int) -> pa.Table:
+def _tasks(engine: Engine[Any], given: Distinct) -> int:
+    """How many tasks look for rows of one key."""
+    return max(engine.slots, -(-given.count // ROWS_TOGETHER))
+
+
+def _by_keys(engine: Engine[Any], rows: Any, identity: Sequence[str], tasks: int) -> pa.Table:
     """In `_REPEATED`, what so many tasks tell that are given all rows of some keys."""
     texts = engine.select(rows, identity)
-    keys = engine.extend(texts, [KEY], partial(_by_key, count), _TASK)
-    dealt = engine.exchange(keys, TASK_COLUMN, count)
+    keys = engine.extend(texts, [KEY], partial(_by_key, tasks), _TASK)
+    dealt = engine.exchange(keys, TASK_COLUMN, tasks)
     return engine.run(dealt, partial(_repeated, identity), _REPEATED)
 
 
