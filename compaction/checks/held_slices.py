@@ -26,7 +26,10 @@ from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.view import read_columns
 from metatable.metadata.written import NO_KEYS, WrittenSlice, stats_columns, stats_of_rows
 from metatable.storage.errors import CorruptError, UpgradeError
+from metatable.storage.parquet.parts import ReadRaw
 from metatable.storage.parquet.told_bounds import ToldBounds
+from metatable.storage.remembering import RememberingFile
+from metatable.storage.store import Store
 
 __all__ = ["Held", "damage_of", "read_held", "texts_left"]
 
@@ -81,19 +84,21 @@ class _Footer:
     """What a file tells of its columns, with its first fault. Hudi's readers and ours leave out row
     groups and pages by it; where ours alone cannot make it out, others may be misled as well."""
 
-    def __init__(self, view: Snapshot, file: DataFile) -> None:
+    def __init__(self, store: Store, path: str, size_bytes: int) -> None:
         self.fault = ""
         self._told: ToldBounds | None = None
-        size_bytes = file.size_bytes or view.store.size(file.path) or 0
         try:
-            self._told = ToldBounds.read(view.store, file.path, size_bytes)
+            self._told = ToldBounds.read(store, path, size_bytes)
         except CorruptError as error:
             self.fault = str(error)
 
-    def look_at(self, columns: pa.Table) -> None:
-        """Hold what the file tells of these columns, with all of its rows, against their values."""
+    def look_at(self, columns: pa.Table, read: ReadRaw) -> None:
+        """Hold what the file tells of these columns, with all of its rows, against their values,
+        and against the pages that `read` gives. Raises CorruptError where those are damaged: what
+        was made of them are other rows' values."""
         if self._told is None:
             return
+        self._told.check_pages(columns.column_names, read)
         try:
             told = (self._told.fault_of(name, columns[name]) for name in columns.column_names)
             self.fault = self.fault or next(filter(None, told), "")
@@ -150,8 +155,10 @@ def _read_base(view: Snapshot, file: DataFile) -> _Facts:
     CorruptError."""
     stats = dict[str, ColumnStats]()
     texts: dict[str, pa.Array] = {}
-    footer = _Footer(view, file)
-    with open_parquet(view.store, file) as parquet:
+    size_bytes = view.store.open(file.path, file.size_bytes or None).size()
+    stored = RememberingFile(view.store, file.path, size_bytes)
+    footer = _Footer(view.store, file.path, size_bytes)
+    with open_parquet(view.store, file, file=stored) as parquet:
         rows, names = parquet.metadata.num_rows, parquet.schema_arrow.names
         wanted = _called(view, StoredColumns.of(parquet, file.path))
         at_once = [names] if file.size_bytes <= SMALL_BYTES else [[name] for name in names]
@@ -164,7 +171,8 @@ def _read_base(view: Snapshot, file: DataFile) -> _Facts:
                 columns, [*filter(wanted.__contains__, columns.column_names)]
             ):
                 stats[one.column] = replace(one, column=wanted[one.column])
-            footer.look_at(columns)
+            footer.look_at(columns, stored.again)
+            stored.forget()
             if FILE_NAME in columns.column_names:
                 _check_names(view, file, columns[FILE_NAME])
             for name in {RECORD_KEY, PATH}.intersection(columns.column_names):

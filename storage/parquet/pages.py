@@ -20,10 +20,10 @@ from isal import isal_zlib
 
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.fields import Meta, Page
-from metatable.storage.parquet.parts import Chunk, Raw, Span
+from metatable.storage.parquet.parts import Chunk, Raw, Span, number
 from metatable.storage.parquet.thrift import Struct, decode_struct
 
-__all__ = ["Place", "checked_page", "checked_pages"]
+__all__ = ["Place", "check_values", "checked_page", "checked_pages"]
 
 _DATA_PAGES = (
     (Page.DATA, Page.DATA_HEADER, Page.ENCODING),
@@ -99,6 +99,22 @@ def checked_pages(chunk: Chunk, raw: Raw) -> list[Span]:
         what, expected = "pages add up to other sums", (chunk.values, chunk.uncompressed)
         raise chunk.wrong(what, chunk.offset, expected=expected, found=(values, uncompressed))
     return spans
+
+
+def check_values(chunk: Chunk, raw: Raw) -> None:
+    """Raise CorruptError unless its data pages say to have as many values as its footer says that
+    there are: whoever reads them goes by both. `raw` as of `checked_pages`."""
+    values = start = 0
+    while start < len(raw):
+        header, body = _header(chunk, raw, start)
+        for kind, field, _ in _DATA_PAGES:
+            own = header.get(field)
+            if header.get(Page.KIND) == kind and isinstance(own, Struct):
+                values += number(own, Page.VALUES, chunk.path)
+        start = _end(chunk, header, start, body, len(raw))
+    if values != chunk.values:
+        what = "pages say to have another number of values than their footer"
+        raise chunk.wrong(what, chunk.offset, expected=chunk.values, found=values)
 
 
 def _header(chunk: Place, raw: Raw, start: int) -> tuple[Struct, int]:

@@ -21,7 +21,7 @@ from metatable.storage.parquet.sound_chunks import WRONG_SIZES, sizes_fit
 from metatable.storage.parquet.thrift import Elements, Struct, decode_struct
 from metatable.storage.store import Store
 
-__all__ = ["MOST_FOOTER_BYTES", "Chunk", "Leaf", "ParquetParts", "Raw", "Span", "number"]
+__all__ = ["MOST_FOOTER_BYTES", "Chunk", "Leaf", "ParquetParts", "Raw", "ReadRaw", "Span", "number"]
 
 Span = tuple[int, int]
 """Offset and size in a file."""
@@ -30,6 +30,7 @@ Raw = bytes | memoryview
 """Bytes of a file, which may lie in memory of the file itself."""
 
 ReadRaw = Callable[[Sequence[Span]], Sequence[Raw]]
+"""The bytes of each of these spans of one file."""
 
 MOST_MAPPED_BYTES = 256 << 20
 """What has been read of a mapped file counts as held by the process, until it is done with it."""

@@ -6,6 +6,9 @@ lost they find fewer rows than there are, and nobody notices.
     row groups   least and greatest value, and how many nulls
     pages        the same, where they begin and lie, whether bounds ascend, and which have no values
 
+Nor have the headers of pages one. Where a bit of how many values a page has got lost, those behind
+it are read as values of other rows (`check_pages`).
+
 A bound may be wider than the values, and one that is no number says nothing. Nested columns, times
 of 96 bits, floats of 16, bounds without an order and page indexes longer than any writer makes them
 are not looked at: few go by them.
@@ -13,7 +16,7 @@ are not looked at: few go by them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeVar
@@ -28,7 +31,8 @@ from metatable.storage.made_once import made_once
 from metatable.storage.parquet.fields import Bounds, Element, Meta, Statistics
 from metatable.storage.parquet.offset_index import OFFSET, ROW, SIZE, decode_offset_indexes
 from metatable.storage.parquet.paged_file import MOST_INDEX_BYTES
-from metatable.storage.parquet.parts import Chunk, ParquetParts, Span, number
+from metatable.storage.parquet.pages import check_values
+from metatable.storage.parquet.parts import Chunk, ParquetParts, ReadRaw, Span, number
 from metatable.storage.parquet.thrift import Struct, decode_struct
 from metatable.storage.store import Store
 
@@ -110,6 +114,17 @@ class ToldBounds:
             if fault:
                 return f"column {name} in row group {group}: {fault}"
         return ""
+
+    def check_pages(self, names: Iterable[str], read: ReadRaw) -> None:
+        """Hold how many values the pages of these top-level columns say to have, in all of their
+        leaves, against what the footer tells; `read` gives bytes of the file. Raises CorruptError:
+        rows would be given the values of others."""
+        asked = {name.encode() for name in names}
+        every = (chunk for group in self.groups for chunk in group if chunk.size)
+        chunks = [chunk for chunk in every if chunk.leaf.path[0] in asked]
+        raws = read([(one.offset, one.size) for one in chunks])
+        for chunk, raw in zip(chunks, raws, strict=True):
+            check_values(chunk, raw)
 
     def _told(self, chunk: Chunk) -> _Told:
         """Raises CorruptError."""

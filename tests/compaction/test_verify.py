@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ from metatable.metadata.partitions.record_index import RecordIndexPartition
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.written import WrittenSlice
 from metatable.storage import cache
+from metatable.storage.parquet.fields import Page
+from metatable.storage.parquet.parts import ParquetParts
+from metatable.storage.parquet.thrift import decode_struct
 from metatable.storage.store import Store
 from tests.compaction.hurt_tables import FAST, Hurt
 from tests.compaction.ways_to_hurt import written_as
@@ -157,6 +161,41 @@ def test_a_data_file_with_other_bytes_is_found(damaged: Damaged, where: str) -> 
     path.write_bytes(body)
     own = {"bloom-filter", "record-index", "footer"}
     assert damaged.codes() & {"file-damaged", "column-stats", *own}
+
+
+def test_a_page_header_that_gives_rows_the_values_of_others_is_found(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Headers have no checksum, and pyarrow reads on behind a page that says to have fewer rows."""
+    monkeypatch.setattr(base_file_writer, "PAGE_ROWS", 5)
+    table = metatable.create(table_uri, SCHEMA, key="id", storage_options={"durable": "false"})
+    rows = [(f"k{one:02}", "ny", one if one % 3 else None) for one in range(30)]
+    table.insert(pa.table([*map(list, zip(*rows, strict=True))], schema=SCHEMA))
+    [path] = Path(table_uri).glob("*.parquet")
+    raw = path.read_bytes()
+    silent = [*bits_that_nobody_misses(raw, "v", pq.ParquetFile(path).read())]
+    assert silent
+    for turned in silent:
+        path.write_bytes(turned)
+        cache.clear()
+        told = [*map(str, table.verify().findings)]
+        assert any("file-damaged" in one and path.name in one for one in told), told
+
+
+def bits_that_nobody_misses(raw: bytes, column: str, rows: pa.Table) -> Iterator[bytes]:
+    """The file with one bit of a page's header turned, where pyarrow reads other rows then."""
+    [chunk] = [one for one in ParquetParts.of_bytes(raw).chunks(0) if one.leaf.name == column]
+    start = chunk.offset
+    while start < chunk.offset + chunk.size:
+        header, body = decode_struct(raw, "", start)
+        for bit in range(8 * start, 8 * body):
+            turned = bytearray(raw)
+            turned[bit // 8] ^= 1 << bit % 8
+            file = io.BytesIO(turned)
+            with suppress(pa.ArrowException, OSError):
+                if not pq.ParquetFile(file, page_checksum_verification=True).read().equals(rows):
+                    yield bytes(turned)
+        start = body + header[Page.STORED]
 
 
 def test_rows_of_another_partition_in_a_file_are_found(damaged: Damaged) -> None:

@@ -17,23 +17,26 @@ from metatable.data.file_groups.slices import DataFile
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.footer import read_footer
 from metatable.storage.parquet.sound_chunks import check_chunks
-from metatable.storage.store import Store
+from metatable.storage.store import Store, StoreFile
 
 __all__ = ["OpenedFile", "open_parquet"]
 
 
 @contextmanager
 def open_parquet(
-    store: Store, data_file: DataFile, dictionaries: Sequence[str] = ()
+    store: Store,
+    data_file: DataFile,
+    dictionaries: Sequence[str] = (),
+    file: StoreFile | None = None,
 ) -> Iterator[OpenedFile]:
     """A `pyarrow.parquet.ParquetFile` over a stored file; counts `data.files_opened`. Columns of
-    `dictionaries` (texts) come as they are stored, each value once.
+    `dictionaries` (texts) come as they are stored, each value once. `file`: what to read it by.
 
     Faults of the bytes inside the block are raised as CorruptError: missing, truncated, not
     Parquet. A store that could not be read raises what it raises: that is no damage.
     """
     store.counters.add("data.files_opened")
-    file = store.open(data_file.path, data_file.size_bytes or None)
+    file = file or store.open(data_file.path, data_file.size_bytes or None)
     try:
         footer = read_footer(store, data_file.path, file.size())
         yield _opened(file, *footer, data_file, list(dictionaries))

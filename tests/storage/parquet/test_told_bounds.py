@@ -23,8 +23,10 @@ from metatable.storage.parquet.fields import (
     Footer,
     Group,
     Location,
+    Page,
     Statistics,
 )
+from metatable.storage.parquet.parts import ParquetParts
 from metatable.storage.parquet.thrift import (
     BINARY,
     I32,
@@ -52,6 +54,8 @@ from tests.storage.parquet.files import (
 
 WHOLE = pa.table({"v": pa.array([*range(100), *[None] * 100], pa.int64()), "one": [1] * 200})
 """Of pages of 20 rows, five of `v` have no values."""
+
+SMALL_PAGES = {"data_page_size": 100, "write_batch_size": 20}
 
 
 def faults(folder: Path, raw: bytes, rows: pa.Table | None = None) -> list[str]:
@@ -309,3 +313,58 @@ def test_indexes_longer_than_any_are_not_looked_at(
     raw = with_pages(written(WHOLE, **PAGES), "v", listed(Bounds.IS_NULL, 1, (1, True)))
     monkeypatch.setattr("metatable.storage.parquet.told_bounds.MOST_INDEX_BYTES", 10)
     assert faults(tmp_path, raw) == []
+
+
+@pytest.mark.parametrize("pages", [{}, PAGES], ids=["", "page index"])
+def test_a_bit_of_a_page_header_that_gives_rows_the_values_of_others_is_found(
+    tmp_path: Path, pages: dict[str, Any]
+) -> None:
+    rows = pa.table({"n": [None, *range(79)], "list": [[one] * (one % 3) for one in range(80)]})
+    raw = written(rows, 80, **SMALL_PAGES | pages)
+    parts = ParquetParts.of_bytes(raw)
+    silent = 0
+    for chunk in parts.chunks(0):
+        name, start = chunk.leaf.path[0].decode(), chunk.offset
+        while start < chunk.offset + chunk.size:
+            header, body = decode_struct(raw, "", start)
+            for bit in range(8 * start, 8 * body):
+                turned = with_bit(raw, bit)
+                if read_as_others(turned, rows):
+                    silent += 1
+                    with pytest.raises(CorruptError, match="page"):
+                        check_pages(tmp_path, turned, name)
+            start = body + header[Page.STORED]
+    assert silent > 5
+
+
+def with_bit(raw: bytes, bit: int) -> bytes:
+    byte, of_byte = divmod(bit, 8)
+    return raw[:byte] + bytes([raw[byte] ^ 1 << of_byte]) + raw[byte + 1 :]
+
+
+def read_as_others(raw: bytes, rows: pa.Table) -> bool:
+    """Whether pyarrow reads other rows, without a word."""
+    try:
+        read = pq.ParquetFile(io.BytesIO(raw), page_checksum_verification=True).read()
+    except (pa.ArrowException, OSError):
+        return False
+    return not read.equals(rows)
+
+
+def check_pages(folder: Path, raw: bytes, *names: str) -> None:
+    store = Store(folder, {"durable": "false"})
+    store.put("f.parquet", raw)
+    told = ToldBounds.read(store, "f.parquet", len(raw))
+    assert told is not None
+    told.check_pages(
+        names or [leaf.path[0].decode() for leaf in told.parts.leaves], told.parts.read
+    )
+
+
+@pytest.mark.parametrize("written_as", OPTIONS)
+@pytest.mark.parametrize("pages", [{}, PAGES], ids=["", "page index"])
+def test_pages_of_sound_files_are_as_told(
+    tmp_path: Path, written_as: str, pages: dict[str, Any]
+) -> None:
+    check_pages(tmp_path, written(ROWS, **OPTIONS[written_as] | pages))
+    check_pages(tmp_path, after_ten_upserts(written_as)[0])
