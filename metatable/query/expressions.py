@@ -30,6 +30,7 @@ __all__ = [
     "Constant",
     "Expression",
     "In",
+    "InRows",
     "IsNull",
     "Not",
     "Or",
@@ -76,6 +77,15 @@ class In(Expression):
     column: str
     values: tuple[Any, ...]
     negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InRows(Expression):
+    """Whether some columns have the values that one of these rows has for them: what `bind` makes
+    of `(a = 1 and b = 2) or (a = 3 and b = 4) or …`."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ A `Dialect` says what the leaves mean: over rows (`row_dialect`), over the bound
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from metatable.query.expressions import (
     Constant,
     Expression,
     In,
+    InRows,
     IsNull,
     Not,
     Or,
@@ -35,6 +36,7 @@ from metatable.storage.errors import UsageError
 __all__ = ["Dialect", "bind", "columns_of", "evaluate"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 DEEPEST = 100
 """Expressions in expressions: whoever walks through them goes down with them."""
@@ -71,21 +73,37 @@ def _bind(
 
 
 def _either(terms: Sequence[Expression]) -> Expression:
-    """One of these bound terms. Values that one column may have are a list, which is held against
-    rows and files as a whole: of many terms each is looked at for every batch of rows."""
-    values: dict[str, list[Any]] = {}
+    """One of these bound terms. Values that one column may have, or several together, are a list,
+    which is held against rows as a whole: of many terms each is looked at for every batch."""
+    lists: dict[tuple[str, ...], dict[tuple[Any, ...], Expression]] = {}
     others: list[Expression] = []
     for term in terms:
-        if isinstance(term, Comparison) and term.op == "=":
-            values.setdefault(term.column, []).append(term.value)
+        values = _values_of(term)
+        if values:
+            lists.setdefault(tuple(values), {})[tuple(values.values())] = term
         else:
             others.append(term)
-    lists = (
-        In(column, tuple(some)) if len(some) > 1 else Comparison(column, "=", some[0])
-        for column, some in values.items()
-    )
-    made = (*others, *lists)
+    made = (*others, *(_listed(columns, rows) for columns, rows in lists.items()))
     return made[0] if len(made) == 1 else Or(made)
+
+
+def _values_of(term: Expression) -> dict[str, Any]:
+    """What each column of a bound term must be equal to, in the order of their names; empty where
+    it asks for something else, too."""
+    parts = term.terms if isinstance(term, And) else (term,)
+    asked = {
+        one.column: one.value for one in parts if isinstance(one, Comparison) and one.op == "="
+    }
+    return dict(sorted(asked.items())) if len(asked) == len(parts) else {}
+
+
+def _listed(columns: tuple[str, ...], rows: Mapping[tuple[Any, ...], Expression]) -> Expression:
+    """`rows`: what is asked of these columns, and the terms that do."""
+    if len(rows) == 1:
+        return next(iter(rows.values()))
+    if len(columns) == 1:
+        return In(columns[0], tuple(value for (value,) in rows))
+    return InRows(columns, tuple(rows))
 
 
 def _bind_leaf(expression: Expression, fields: dict[str, pa.DataType], negated: bool) -> Expression:
@@ -189,21 +207,53 @@ class Dialect(Protocol[T]):
         ...
 
 
+@runtime_checkable
+class RowsDialect(Protocol[T_co]):
+    """A dialect that has a way to ask for many rows at once; others are asked for each of them."""
+
+    def is_among(self, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> T_co:
+        """An `InRows`."""
+        ...
+
+
 def evaluate(bound: Expression, dialect: Dialect[T]) -> T:
     """A bound expression in this dialect."""
-    if isinstance(bound, And | Or):
-        join = dialect.both if isinstance(bound, And) else dialect.either
-        return _joined(bound.terms, dialect, join)
-    if isinstance(bound, Comparison):
-        return dialect.compare(bound.column, bound.op, bound.value)
-    if isinstance(bound, In):
-        return dialect.is_in(bound.column, bound.values, bound.negated)
-    if isinstance(bound, StartsWith):
-        return dialect.starts_with(bound.column, bound.prefix, bound.negated)
-    if isinstance(bound, IsNull):
-        return dialect.is_null(bound.column, bound.negated)
-    assert isinstance(bound, Constant), bound
-    return dialect.constant(bound.value)
+    match bound:
+        case And(terms):
+            return _joined(terms, dialect, dialect.both)
+        case Or(terms):
+            return _joined(terms, dialect, dialect.either)
+        case _:
+            return _leaf(bound, dialect)
+
+
+def _leaf(bound: Expression, dialect: Dialect[T]) -> T:
+    match bound:
+        case Comparison(column, op, value):
+            found = dialect.compare(column, op, value)
+        case In(column, values, negated):
+            found = dialect.is_in(column, values, negated)
+        case InRows(columns, rows):
+            found = _among(columns, rows, dialect)
+        case StartsWith(column, prefix, negated):
+            found = dialect.starts_with(column, prefix, negated)
+        case IsNull(column, negated):
+            found = dialect.is_null(column, negated)
+        case _:
+            assert isinstance(bound, Constant), bound
+            found = dialect.constant(bound.value)
+    return found
+
+
+def _among(columns: Sequence[str], rows: Sequence[tuple[Any, ...]], dialect: Dialect[T]) -> T:
+    if isinstance(dialect, RowsDialect):
+        found: T = dialect.is_among(columns, rows)
+        return found
+    terms = [
+        And(tuple(Comparison(name, "=", value) for name, value in zip(columns, row, strict=True)))
+        for row in rows
+    ]
+    return _joined(terms, dialect, dialect.either)
 
 
 def _joined(terms: Sequence[Expression], dialect: Dialect[T], join: Callable[[T, T], T]) -> T:
@@ -224,6 +274,8 @@ def _columns_of(expression: Expression) -> Iterator[str]:
     if isinstance(expression, And | Or):
         for term in expression.terms:
             yield from _columns_of(term)
+    elif isinstance(expression, InRows):
+        yield from expression.columns
     elif isinstance(expression, Not):
         yield from _columns_of(expression.term)
     elif not isinstance(expression, Constant):

@@ -5,12 +5,14 @@ orders theirs. Bounds of files are compared in the same way (`bounds.py`).
 
 A list of many values is made Arrow's once, for all batches (`matcher`), and of each batch only
 those are asked that may be in it: Arrow makes a hash table of a list for every call, which for
-100,000 values takes longer than reading a small file.
+100,000 values takes longer than reading a small file. Lists of what several columns have together
+are asked column by column: rows get the number of their value, then that of both, and so on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,8 +37,24 @@ COMPARE = {
 FEW_VALUES = 1_000
 """Lists of no more values are asked as they are: choosing among them would take longer."""
 
-_Lists = dict[tuple[str, int], pa.Array]
-"""Literals of long lists by their column, and the list's own id: it lives as long as they do."""
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One of the columns that are asked together: its values, and which of them come behind which
+    of the columns before, as the number of those times `len(values)` and that of the value."""
+
+    column: str
+    values: pa.Array
+    pairs: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Lists:
+    """What was made of lists, by their own ids: they live as long as it does."""
+
+    values: dict[tuple[str, int], pa.Array] = field(default_factory=dict)
+    """Literals, by the column, too."""
+    steps: dict[int, list[_Step]] = field(default_factory=dict)
 
 
 def matches(bound: Expression, batch: pa.RecordBatch) -> pa.Array:
@@ -46,7 +64,7 @@ def matches(bound: Expression, batch: pa.RecordBatch) -> pa.Array:
 
 def matcher(bound: Expression) -> Callable[[pa.RecordBatch], pa.Array]:
     """`matches` for many batches of the same columns."""
-    lists: _Lists = {}
+    lists = _Lists()
     return lambda batch: evaluate(bound, RowDialect(batch, lists))
 
 
@@ -66,12 +84,23 @@ class RowDialect:
 
     def is_in(self, column: str, values: Sequence[Any], negated: bool) -> pa.Array:
         held = self._batch.column(column)
-        asked = self._lists.get((column, id(values)))
+        asked = self._lists.values.get((column, id(values)))
         if asked is None:
-            asked = self._lists[column, id(values)] = literals(values, held.type)
+            asked = self._lists.values[column, id(values)] = literals(values, held.type)
         compared = sortable(held)
         among = pc.is_in(compared, value_set=_near(asked, compared))
         return pc.and_not(held.is_valid(), among) if negated else among
+
+    def is_among(self, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.Array:
+        steps = self._lists.steps.get(id(rows))
+        if steps is None:
+            types = [self._batch.column(name).type for name in columns]
+            steps = self._lists.steps[id(rows)] = [*_steps(columns, types, rows)]
+        found = pa.repeat(pa.scalar(0, pa.int64()), self._batch.num_rows)
+        for one in steps:
+            value = pc.index_in(sortable(self._batch.column(one.column)), value_set=one.values)
+            found = pc.index_in(_paired(found, value, len(one.values)), value_set=one.pairs)
+        return found.is_valid()
 
     def is_null(self, column: str, negated: bool) -> pa.Array:
         held = self._batch.column(column)
@@ -86,6 +115,24 @@ class RowDialect:
 
     def either(self, left: pa.Array, right: pa.Array) -> pa.Array:
         return pc.or_(left, right)
+
+
+def _steps(
+    columns: Sequence[str], types: Sequence[pa.DataType], rows: Sequence[tuple[Any, ...]]
+) -> Iterator[_Step]:
+    found = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
+    for column, kind, values in zip(columns, types, zip(*rows, strict=True), strict=True):
+        asked = literals(values, kind)
+        every = pc.unique(asked)
+        paired = _paired(found, pc.index_in(asked, value_set=every), len(every))
+        pairs = pc.unique(paired)
+        yield _Step(column, every, pairs)
+        found = pc.index_in(paired, value_set=pairs)
+
+
+def _paired(found: pa.Array, value: pa.Array, count: int) -> pa.Array:
+    """A number for each pair of numbers, the second ones below `count`; null of null."""
+    return pc.add(pc.multiply(found.cast(pa.int64()), count), value)
 
 
 def _near(asked: pa.Array, held: pa.Array) -> pa.Array:

@@ -12,11 +12,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import metatable
 from metatable import col
 from metatable.query import row_dialect
-from metatable.query.expressions import Comparison, Constant, Expression, In, parse_where
+from metatable.query.expressions import (
+    And,
+    Comparison,
+    Constant,
+    Expression,
+    In,
+    InRows,
+    Or,
+    parse_where,
+)
 from metatable.query.predicates import bind
 from metatable.query.row_dialect import FEW_VALUES, matcher, matches, sortable
 from tests.every_kind import NAN, SCHEMA
@@ -61,10 +72,10 @@ def test_scalars_of_numpy_pandas_and_arrow_are_what_they_hold() -> None:
         ("clock", [np.datetime64("2024-01-01T12", "ns"), pandas.Timestamp(noon)], noon),
         ("moment", [pandas.Timestamp(noon, tz="UTC")], noon.replace(tzinfo=UTC)),
     ]
-    for column, given, value in same:
+    for column, said, value in same:
         expected = bind(Comparison(column, "=", value), SCHEMA)
-        assert [bind(Comparison(column, "=", one), SCHEMA) for one in given] == [expected] * len(
-            given
+        assert [bind(Comparison(column, "=", one), SCHEMA) for one in said] == [expected] * len(
+            said
         )
     for null in (None, pandas.NaT, pandas.NA, np.datetime64("NaT"), pa.scalar(None)):
         assert bind(Comparison("clock", "=", null), SCHEMA) == Constant(False)
@@ -137,14 +148,56 @@ def test_long_lists_mean_what_short_ones_do(column: str, value: Callable[[int], 
 def test_values_that_a_column_may_have_are_asked_as_a_list() -> None:
     text, small = col("text"), col("small")
     either = (text == "a") | (small == 1) | (text == "b") | (small > 7) | (text == "a")
-    assert bind(either, SCHEMA) == bind(
-        (small > 7) | text.is_in(["a", "b", "a"]) | (small == 1), SCHEMA
-    )
+    assert bind(either, SCHEMA) == bind((small > 7) | text.is_in(["a", "b"]) | (small == 1), SCHEMA)
     assert bind((text == "a") | (text == "b"), SCHEMA) == In("text", ("a", "b"))
     assert bind(~((small != 1) & (small != 2)), SCHEMA) == In("small", (1, 2))
     batch = pa.record_batch({"small": pa.array([1, 7, 8, None], pa.int32())})
     found = matches(bind((small == 1) | (small == None) | (small == 8), SCHEMA), batch)  # noqa: E711
     assert found.to_pylist() == [True, False, True, False]
+
+
+@given(st.data())
+def test_values_that_columns_may_have_together_are_asked_as_rows(data: st.DataObject) -> None:
+    few: dict[str, list[Any]] = {
+        "small": [None, 1, 2, 3],
+        "text": [None, "", "a", "b"],
+        "double": [None, 0.0, -0.0, 1.5, NAN],
+    }
+    row = st.fixed_dictionaries({name: st.sampled_from(some) for name, some in few.items()})
+    held = data.draw(st.lists(row, min_size=1, max_size=20))
+    names = data.draw(st.lists(st.sampled_from([*few]), min_size=2, max_size=3, unique=True))
+    wanted = data.draw(st.lists(row, min_size=2, max_size=6))
+    terms = [And(tuple(Comparison(name, "=", one[name]) for name in names)) for one in wanted]
+    asked: Expression = Or(tuple(terms))
+    kinds = pa.schema([SCHEMA.field(name) for name in few])
+    batch = pa.RecordBatch.from_pylist(held, schema=kinds)
+    apart = np.zeros(len(held), bool)
+    for term in terms:
+        apart |= np.array(matches(bind(term, SCHEMA), batch))
+    assert matches(bind(asked, SCHEMA), batch).to_pylist() == apart.tolist()
+    opposite = np.ones(len(held), bool)
+    for term in terms:
+        opposite &= np.array(matches(bind(~term, SCHEMA), batch))
+    assert matches(bind(~asked, SCHEMA), batch).to_pylist() == opposite.tolist()
+
+
+def test_of_many_rows_asked_for_a_batch_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, small = col("text"), col("small")
+    pairs = [(text == f"k{one % 7}") & (small == one) for one in range(500)]
+    asked = bind(Or((*pairs, small == -1)), SCHEMA)
+    assert isinstance(asked, Or)
+    assert [type(one) for one in asked.terms] == [InRows, Comparison]
+    found, calls = matcher(asked), list[int]()
+    index_in = pc.index_in
+    monkeypatch.setattr(
+        row_dialect.pc, "index_in", lambda *one, **more: calls.append(1) or index_in(*one, **more)
+    )
+    kinds = pa.schema([SCHEMA.field(name) for name in ("text", "small")])
+    for start in range(0, 1000, 100):
+        held = [{"text": f"k{one % 5}", "small": one} for one in range(start, start + 100)]
+        told = found(pa.RecordBatch.from_pylist(held, schema=kinds)).to_pylist()
+        assert told == [one % 5 == one % 7 and one < 500 for one in range(start, start + 100)]
+    assert len(calls) < 60
 
 
 def test_of_a_long_list_each_batch_is_asked_only_for_what_may_be_there(
