@@ -15,8 +15,8 @@ __all__ = ["in_order", "noted", "noted_text", "one_of", "some"]
 NOTE_BYTES = 16 << 10
 """The most bytes of a note. Notes are in the roots of versions, which everybody reads."""
 
-SCHEMA = "schema"
-"""The name that a note may not have: on Hudi's timeline a commit's own word stands beside it."""
+TAKEN = ("schema", "metatable.columns")
+"""Names that a note may not have: on Hudi's timeline a commit's own words stand beside it."""
 
 
 def some(word: str, found: Any, kind: type) -> tuple[Any, ...] | None:
@@ -65,8 +65,9 @@ def noted(note: Mapping[str, Any] | None) -> dict[str, str]:
     for name, value in note.items():
         if not isinstance(name, str) or not isinstance(value, str | int | float):
             raise UsageError("not what a note can hold", found={name: value}, expected=expected)
-    if SCHEMA in note:
-        raise UsageError("a note cannot be called so", found=SCHEMA)
+    taken = [name for name in TAKEN if name in note]
+    if taken:
+        raise UsageError("a note cannot be called so", found=taken[0])
     texts = {
         name: str.__str__(value) if isinstance(value, str) else json.dumps(value)
         for name, value in note.items()

@@ -7,6 +7,9 @@ is a version of its own, put on the newest.
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from metatable.compaction.checks.beside_data import (
     add_missing,
     look_at_opening,
@@ -19,16 +22,19 @@ from metatable.compaction.checks.kept_versions import Versions, dropping_up_to
 from metatable.compaction.checks.live_slices import LiveSlices, entries_of_files
 from metatable.compaction.checks.timeline_check import TimelineState
 from metatable.data.base_files.hadoop_checksum import put_over
+from metatable.data.columns.avro_schema import to_avro
+from metatable.data.columns.schema_text import TableSchema
+from metatable.data.hoodie.commit_metadata import COLUMNS, SCHEMA, CommitMetadata
 from metatable.data.hoodie.operations import REPAIR
 from metatable.data.hoodie.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.hoodie.timeline import Timeline, completed_of
-from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.change import Change, Update
 from metatable.metadata.commits.commit import publish
 from metatable.metadata.commits.known_commits import tells_all
 from metatable.metadata.commits.requirements import NewestIsBase
 from metatable.metadata.commits.retention import RaiseFloor
 from metatable.metadata.commits.steps import announce, settle, stage
-from metatable.metadata.commits.updates import Withdraw
+from metatable.metadata.commits.updates import SetSchema, Withdraw
 from metatable.metadata.manifests.manifest import Manifest, Step, version_path
 from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.manifests.versions import newest_of
@@ -107,12 +113,37 @@ def _write_properties(store: Store, snapshot: Snapshot) -> None:
 def _publish_again(
     store: Store, newest: Manifest, versions: Versions, instant: str, action: str
 ) -> Manifest:
-    """Publish a version that knows a commit of ours whose own version is lost. Its files are found
-    missing from `files` then, as any."""
+    """Publish a version that knows a commit of ours whose own version is lost, with its columns.
+    Its files are found missing from `files` then, as any."""
     body = body_of(store, versions, instant, action)
     steps = () if body is None else (stage(store, instant, body, action),)
-    change = Change(REPAIR, instant=instant, requires=(NewestIsBase(),), steps=steps)
+    updates = () if body is None else _columns_of(Snapshot(store, newest), body, instant)
+    change = Change(
+        REPAIR, instant=instant, requires=(NewestIsBase(),), updates=updates, steps=steps
+    )
     return _published(store, newest, change)
+
+
+def _columns_of(before: Snapshot, body: bytes, instant: str) -> tuple[Update, ...]:
+    """What a commit has made of the columns. Raises CorruptError where it has changed them, and
+    does not tell how: its files would be held against columns that they are not of."""
+    told = CommitMetadata.decode(body, instant).extra
+    columns = told.get(COLUMNS)
+    if columns is not None:
+        return (SetSchema(TableSchema.decode(columns, instant).encode()),)
+    avro = to_avro(before.schema, before.options.name)
+    if SCHEMA in told and _parsed(told[SCHEMA]) != avro:
+        lost = version_path(before.version + 1)
+        what = "the lost version has changed the table's columns, which its root alone tells"
+        raise CorruptError(what, path=lost, instant=instant, expected="that file, restored")
+    return ()
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 def _undo(store: Store, newest: Manifest, instant: str, action: str) -> Manifest:

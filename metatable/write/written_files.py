@@ -16,6 +16,7 @@ from metatable.engine.protocol import TASK_COLUMN, Engine, Task
 from metatable.index.protocol import Index
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.commits.updates import SetSchema
 from metatable.metadata.hfiles.entry_files import Run, drop_runs
 from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.manifests.pages import HFileRef
@@ -75,7 +76,9 @@ class Written:
     ) -> int:
         """The version that `change` has made, with its commit for Hudi's timeline."""
         told = change.operation, self.stats, note, snapshot.schema, snapshot.options.name
-        step, staged = transaction.staged(CommitMetadata.of_ours(*told, self.replaced).encode())
+        columns = next((one.schema for one in change.updates if isinstance(one, SetSchema)), "")
+        commit = CommitMetadata.of_ours(*told, self.replaced, columns)
+        step, staged = transaction.staged(commit.encode())
         files, summary = {**self.files, **staged}, _summary(counts, self.stats)
         whole = replace(change, steps=(step,), summary=summary, note=note, files=files)
         published = transaction.publish(whole)

@@ -3,6 +3,9 @@
 Snapshots do not consult it; incremental reads see exactly the files that it lists, and on some
 releases nothing at all where `fileSizeInBytes` is left out. `extraMetadata.schema` is the
 table's Avro schema without the meta columns. Keys stand in the order in which Hudi writes them.
+
+A commit of ours that changes the table's columns tells them also as its version does, with their
+ids (`COLUMNS`): who publishes it again where that version is lost gives the columns back.
 """
 
 from __future__ import annotations
@@ -22,10 +25,15 @@ from metatable.data.rows.row_counts import RowCounts
 from metatable.storage.errors import CorruptError, in_short
 
 __all__ = [
+    "COLUMNS",
+    "SCHEMA",
     "CommitMetadata",
     "WriteStat",
     "ids_by_path",
 ]
+
+SCHEMA, COLUMNS = "schema", "metatable.columns"
+"""Keys in `extraMetadata`."""
 
 _NEW_GROUP = "null"
 """Hudi's word, a string, for the previous commit of a file group that is new."""
@@ -182,10 +190,14 @@ class CommitMetadata:
         schema: pa.Schema,
         name: str,
         replaced: Mapping[str, tuple[str, ...]] | None = None,
+        columns: str = "",
     ) -> CommitMetadata:
-        """What Hudi is told of a commit of ours to a table of this name and schema."""
-        avro = json.dumps(to_avro(schema, name), separators=(",", ":"))
-        return cls(hudi_word(operation), tuple(stats), {**note, "schema": avro}, replaced)
+        """What Hudi is told of a commit of ours to a table of this name and schema; `columns`: the
+        table's from now on, as a version tells them, if the commit changes them."""
+        extra = {**note, SCHEMA: json.dumps(to_avro(schema, name), separators=(",", ":"))}
+        if columns:
+            extra[COLUMNS] = columns
+        return cls(hudi_word(operation), tuple(stats), extra, replaced)
 
     def encode(self) -> bytes:
         """The bytes of the completed file."""

@@ -46,7 +46,8 @@ def rebuilt_commit(store: Store, manifest: Manifest, action: str = "commit") -> 
     is_replacing = action in REPLACING
     gone = _groups_gone(base, Snapshot(store, manifest)) if is_replacing else None
     told = manifest.operation, stats, manifest.note, late.schema, late.options.name
-    return CommitMetadata.of_ours(*told, gone).encode()
+    columns = manifest.schema if manifest.schema != base.manifest.schema else ""
+    return CommitMetadata.of_ours(*told, gone, columns).encode()
 
 
 def rebuilt_savepoint(store: Store, newest: Manifest, instant: str) -> bytes | None:

@@ -26,7 +26,7 @@ from contextlib import suppress
 from functools import partial
 
 from metatable.data.file_groups.slices import LogFile, decoded, markers_folder
-from metatable.data.hoodie.commit_metadata import CommitMetadata
+from metatable.data.hoodie.commit_metadata import COLUMNS, CommitMetadata
 from metatable.data.hoodie.savepoint_metadata import is_of_others
 from metatable.data.hoodie.slice_compaction_plan import SliceCompactionPlan
 from metatable.data.hoodie.timeline import (
@@ -319,7 +319,7 @@ def _is_whole(body: bytes, step: Step, path: str) -> bool:
         told = CommitMetadata.decode(body, path)
     except CorruptError:
         return False
-    return bool(step.checksum or told.stats or told.replaced)
+    return bool(step.checksum or told.stats or told.replaced or COLUMNS in told.extra)
 
 
 def _files_of(store: Store, step: Step) -> list[str]:
