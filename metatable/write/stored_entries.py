@@ -31,7 +31,7 @@ from metatable.data.bucket_functions import HASH_SPACE
 from metatable.data.columns.align import align
 from metatable.data.columns.old_calendar import by_old_calendar
 from metatable.data.columns.read_columns import ReadColumns
-from metatable.data.columns.schema_text import TableSchema
+from metatable.data.columns.schema_text import GREATEST_ID, TableSchema
 from metatable.data.columns.stored_columns import StoredColumns
 from metatable.data.config.options import Options
 from metatable.data.file_groups.slices import FileSlice
@@ -113,7 +113,10 @@ class StoredFiles:
         return cls(
             view.store,
             view.options,
-            view.table_schema,
+            # what the table has no more, and is passed over, may have greater ids
+            replace(view.table_schema, last_column_id=GREATEST_ID)
+            if foreign
+            else view.table_schema,
             tuple(partitions),
             dict(columns),
             index.placement(view),
