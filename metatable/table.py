@@ -28,7 +28,11 @@ from metatable.compaction.merging.compact import Compact
 from metatable.compaction.merging.upkeep import keep_up, looks_after
 from metatable.compaction.reshaping.bucket_sizes import MERGE_BELOW, SPLIT_ABOVE, BucketSizes
 from metatable.compaction.reshaping.cluster import MOST_BYTES, Cluster
-from metatable.compaction.reshaping.log_compaction import CompactLogs, ScheduleLogs
+from metatable.compaction.reshaping.log_compaction import (
+    CompactLogs,
+    ScheduleLogs,
+    carry_out_waiting,
+)
 from metatable.compaction.reshaping.log_sizes import LOG_COUNT, LOG_RATIO, LogSizes
 from metatable.compaction.reshaping.resize import Resize
 from metatable.compaction.reshaping.scheduled import waiting
@@ -215,7 +219,11 @@ class Table:
         ConflictError after lost races.
         """
         texts = noted(note)
-        return self._written(engine_for(engine), lambda on: alter(self._store, on, changes, texts))
+        store = self._store
+        return self._written(
+            engine_for(engine),
+            lambda on: alter(store, on, changes, texts, partial(carry_out_waiting, store, on)),
+        )
 
     def set_options(self, options: Mapping[str, Any], *, dry_run: bool = False) -> ServiceResult:
         """Set options that say how new files are made and when services are due, such as
@@ -667,7 +675,15 @@ class Table:
         texts = noted(note)
         return self._written(
             engine_of(rows),
-            lambda on: write(self._store, on, rows, operation, texts, evolve=evolve),
+            lambda on: write(
+                self._store,
+                on,
+                rows,
+                operation,
+                texts,
+                evolve=evolve,
+                carry_out=partial(carry_out_waiting, self._store, on),
+            ),
         )
 
     def _written(

@@ -33,7 +33,13 @@ from metatable.compaction.reshaping.new_files import (
     stored_base,
     tasks_for,
 )
-from metatable.compaction.reshaping.scheduled import begin, check_waits, tidied
+from metatable.compaction.reshaping.scheduled import (
+    begin,
+    carried_out,
+    check_waits,
+    tidied,
+    waiting,
+)
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.columns.schema import with_meta_columns
 from metatable.data.file_groups.slices import DataFile, FileSlice, marker_path
@@ -76,7 +82,7 @@ from metatable.storage.errors import UsageError
 from metatable.storage.portions import together_far
 from metatable.storage.store import Store
 
-__all__ = ["CompactLogs", "ScheduleLogs"]
+__all__ = ["CompactLogs", "ScheduleLogs", "carry_out_waiting"]
 
 KEY_BYTES = 8 << 20
 """Keys of written slices that wait to become entries together."""
@@ -285,3 +291,10 @@ def _write_slice(view: Snapshot, planned: FileSlice, instant: str) -> WrittenSli
         new = new_base(view, target, *rows_to_store(schema, read, planned.size_bytes))
     past = view.table_schema.past_stats
     return WrittenSlice(new.made, planned, keys=new.keys, stats=new.stats, past_stats=past)
+
+
+def carry_out_waiting(store: Store, engine: Engine[Any]) -> None:
+    """Carry out all that is scheduled, but what others carry out. Raises ConflictError."""
+    for one in waiting(store):
+        if one.service == COMPACT_LOGS:
+            carried_out(store, engine, CompactLogs(one.plan))

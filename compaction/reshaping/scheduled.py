@@ -29,7 +29,7 @@ from metatable.results import ServiceResult
 from metatable.storage.errors import ConflictError, NotFoundError, UsageError
 from metatable.storage.store import Store
 
-__all__ = ["TakeBack", "begin", "carry_out_all", "check_waits", "tidied", "waiting"]
+__all__ = ["TakeBack", "begin", "carried_out", "carry_out_all", "check_waits", "tidied", "waiting"]
 
 _SERVICES = {COMPACTION: COMPACT_LOGS, CLUSTERING: RESIZE}
 _WORDS = {COMPACTION: "compaction of logs", CLUSTERING: "resize of buckets"}
@@ -52,11 +52,11 @@ def carry_out_all(
     if dry_run:
         due = execute(store, engine, schedule, dry_run=True)
         return replace(due, reason="; ".join([*(f"{one} waits" for one in waits), due.reason]))
-    done = [_carried_out(store, engine, carry_out(one)) for one in waits]
+    done = [carried_out(store, engine, carry_out(one)) for one in waits]
     due = execute(store, engine, schedule)
     if due.plan:
         waits.append(due.plan)
-        done.append(_carried_out(store, engine, carry_out(due.plan)))
+        done.append(carried_out(store, engine, carry_out(due.plan)))
     reasons = [
         f"{instant} waits no more: another process carried it out, or took it back"
         if one is None
@@ -84,8 +84,8 @@ def _summed(
     )
 
 
-def _carried_out(store: Store, engine: Engine[Any], service: Service[Any]) -> ServiceResult | None:
-    """None where it waits no more: another process was first."""
+def carried_out(store: Store, engine: Engine[Any], service: Service[Any]) -> ServiceResult | None:
+    """Carry one out (`service`); None where it waits no more: another process was first."""
     try:
         return execute(store, engine, service)
     except NotFoundError:

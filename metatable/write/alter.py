@@ -13,7 +13,7 @@ their keys, their places and their commits. Where logs of before are all that th
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -67,9 +67,14 @@ _EMPTY_TASKS = pa.schema(
 
 
 def alter(
-    store: Store, engine: Engine[Any], changes: Sequence[ColumnChange], note: Mapping[str, str]
+    store: Store,
+    engine: Engine[Any],
+    changes: Sequence[ColumnChange],
+    note: Mapping[str, str],
+    carry_out: Callable[[], None] | None = None,
 ) -> WriteResult:
-    """All of these changes in one version; none where they change nothing.
+    """All of these changes in one version; none where they change nothing. `carry_out`: as
+    `attempts` takes it.
 
     Raises UsageError for what cannot be, ConflictError after lost races.
     """
@@ -83,7 +88,7 @@ def alter(
         with Transaction.begin(counting.holding()) as transaction:
             return _altered(engine, transaction, changes, note, number, began)
 
-    return attempts(ALTER, newest.options.commit_retries, attempt)
+    return attempts(ALTER, newest.options.commit_retries, attempt, carry_out)
 
 
 def _altered(

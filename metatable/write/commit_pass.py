@@ -116,12 +116,13 @@ def write(
     evolve: bool = False,
     named: tuple[str, ...] = (),
     sort_by: tuple[str, ...] = (),
+    carry_out: Callable[[], None] | None = None,
 ) -> WriteResult:
     """Make one data commit; when another writer was first, try again from `tag` on.
 
     `note` is stored with the version, and with the commit on Hudi's timeline. `evolve`: columns of
     the rows that the table lacks are added to it. `named`: the partitions of `DELETE_PARTITION`;
-    `sort_by`: the columns of a bulk insert.
+    `sort_by`: the columns of a bulk insert; `carry_out`: as `attempts` takes it.
     """
     began, began_ms = time.perf_counter(), clock.now_ms()
 
@@ -155,7 +156,7 @@ def write(
                 raise StaleError("table was replaced by another one", path=store.uri)
             return _Attempt(base, near, engine, once, *asked).run(number, began)
 
-        return attempts(operation, options.commit_retries, attempt)
+        return attempts(operation, options.commit_retries, attempt, carry_out)
 
 
 def delete_partitions(

@@ -14,6 +14,7 @@ from metatable.data.rows.row_counts import RowCounts
 from metatable.metadata.view import TableView
 from metatable.metadata.written import NO_KEYS, WrittenSlice
 from metatable.write.few_keys import Known
+from metatable.write.late_logs import check_none_is_late
 from metatable.write.made_group import MadeGroup, on_top_of
 from metatable.write.new_log import LoggedGroup, LogMaker, NewLog, deletes_below, fits_log
 from metatable.write.new_slice import Entering, Filed, merged_slice, opened_slice
@@ -139,6 +140,8 @@ class GroupMaker:
         entering = self._entering(place, target)
         if group.base is None or plan.replaces:
             return opened_slice(view, entering).filed(view, target)
+        if view.options.hudi_readable:
+            check_none_is_late(group.base)
         told = view, group.base, entering, rows.keys(rows.gone(place))
         known = Known(len(rows.arriving(place)), plan.proven, plan.asks_for_keys)
         return spliced_file(*told, target, known) or merged_slice(*told).filed(view, target)
