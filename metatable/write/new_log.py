@@ -122,6 +122,8 @@ def fits_log(
     ordering = view.options.ordering
     if ordering is None or not len(entering.here):
         return True
+    if _is_of_bytes(view.schema.field(ordering).type):
+        return False
     rows = entering.deciding(ordering)
     if rows[ordering].null_count or _has_negative_zero(rows[ordering]):
         return False
@@ -132,6 +134,11 @@ def fits_log(
         if pc.any(pc.is_in(rows[KEY], value_set=below)).as_py():
             return False
     return not any(pc.any(pc.is_in(rows[KEY], value_set=keys)).as_py() for keys in deleted)
+
+
+def _is_of_bytes(kind: pa.DataType) -> bool:
+    """Which are numbers from 0 to 255 to us, and from -128 to 127 to Hudi's readers."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def _has_negative_zero(values: pa.ChunkedArray) -> bool:

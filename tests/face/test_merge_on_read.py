@@ -222,6 +222,18 @@ def test_a_zero_that_is_negative_is_no_older_to_any_reader(table_uri: str, kind:
     assert table.describe().log_files == 1
 
 
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary(1)])
+def test_bytes_of_128_and_more_are_no_less_to_any_reader(table_uri: str, kind: Any) -> None:
+    """Hudi's readers on the JVM take bytes for numbers from -128 to 127."""
+    schema = pa.schema([("id", pa.string()), ("at", kind), ("v", pa.int64())])
+    words: dict[str, Any] = {"table_type": "mor", "storage_options": FAST}
+    table = metatable.create(table_uri, schema, key="id", ordering="at", **words)
+    for v, at in enumerate((b"\x7f", b"\x80", b"\x01")):
+        table.upsert(pa.table([["a"], [at], [v]], schema=schema))
+    assert table.scan().to_arrow()["v"].to_pylist() == [1]
+    assert table.describe().log_files == 0
+
+
 @pytest.mark.parametrize("late", LATE)
 @pytest.mark.parametrize("index", ["record", "metadata_bloom", "bucket"])
 def test_a_row_that_follows_a_delete_is_there_for_every_reader(
