@@ -220,6 +220,17 @@ def test_any_history_reads_as_a_dict(table_uri: str, seed: int) -> None:  # noqa
     assert done or LONG  # of many histories some carry nothing out
 
 
+def test_files_that_are_to_come_are_no_logs(table_uri: str) -> None:
+    table = made(table_uri)
+    table.insert(arrow(rows(0, 60)))
+    told, uris = table.describe(), table.files().uris
+    scheduled(table)
+    again = metatable.open(table_uri, storage_options=FAST)
+    assert (again.describe().rows, again.describe().log_files) == (told.rows, 0)
+    assert again.files().uris == uris
+    assert [one.row_count for one in again.files()] == [one.row_count for one in table.files()]
+
+
 def test_a_merge_has_the_logs_of_both_in_their_order(table_uri: str) -> None:
     """A commit to both, behind one to one of them, stands behind that in the child as well."""
     table, model = filled(table_uri, count=2)

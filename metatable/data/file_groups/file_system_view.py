@@ -147,7 +147,7 @@ class FileSystemView(Sequence[FileSlice]):
         """Which slices have logs."""
         if self.logs is None:
             return self.alone
-        return np.asarray(self.alone | (pc.list_value_length(self.logs).to_numpy() > 0))
+        return self.logs_of_each()[1] > 0
 
     @property
     def log_count(self) -> int:
