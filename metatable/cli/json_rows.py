@@ -25,6 +25,7 @@ import pyarrow.json
 
 from metatable.cli.csv_rows import base64_decoded
 from metatable.data.columns.align import refuse_wrong
+from metatable.data.columns.schema import META_FIELDS
 from metatable.query.where_text import exactly
 from metatable.storage.errors import UsageError
 
@@ -126,7 +127,7 @@ class _Reader:
         asked = self.asked.schema
         if asked is None:
             return self._guessed(block, None)
-        known = {one.name: one for one in asked}
+        known = {one.name: one for one in (*META_FIELDS, *asked)}
         given = pa.schema([known[name] for name in names if name in known])
         others = self._guessed(block, given) if set(names) - set(known) else given
         made = {one.name: one for one in others}
@@ -138,12 +139,15 @@ class _Reader:
     def _guessed(self, block: bytes, known: pa.Schema | None) -> pa.Schema:
         read_as = None if known is None else pa.schema([_read_as(one) for one in known])
         try:
-            return _read(block, read_as, "infer").schema
+            guessed = _read(block, read_as, "infer").schema
         except MemoryError:  # of Arrow, too
             raise
         except pa.ArrowException as error:
             self._find(block)
             raise self._wrong(_line(error), 0) from error
+        if known is None:
+            return guessed
+        return pa.schema([one.with_type(_mapped(one.type, _no_moment)) for one in guessed])
 
     def _batch(self, block: bytes) -> pa.RecordBatch:
         assert self.schema is not None
@@ -332,6 +336,12 @@ def _read_kind(kind: pa.DataType) -> pa.DataType:
 
 def _in_micros(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
+
+
+def _no_moment(kind: pa.DataType) -> pa.DataType:
+    """Of columns that the table lacks, which come back as they are, Arrow takes texts like days for
+    moments."""
+    return pa.string() if pa.types.is_timestamp(kind) else kind
 
 
 def _mapped(kind: pa.DataType, made: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
