@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
+from metatable.data.columns.align import align
 from metatable.data.keys.key_texts import identity_columns, own_identity_columns
 from metatable.table import Table
 
@@ -45,5 +46,6 @@ def _columns_of(rows: pa.RecordBatchReader, columns: Sequence[str]) -> pa.Record
 def distinct_keys(rows: pa.RecordBatchReader, table: Table) -> Iterator[pa.Table]:
     """Keys as tables, each once a chunk: as a delete goes by them, not by Hudi's own columns."""
     keys = _columns_of(rows, own_identity_columns(table.options, rows.schema.names))
-    for chunk in chunks(keys, keys.schema):
-        yield chunk.group_by(keys.schema.names).aggregate([])
+    own = pa.schema([table.schema.field(name) for name in keys.schema.names])
+    for chunk in chunks((align(batch, own) for batch in keys), own):  # Arrow groups not all types
+        yield chunk.group_by(own.names).aggregate([])

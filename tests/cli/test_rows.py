@@ -799,6 +799,51 @@ def test_hudis_own_columns_are_looked_up_from_every_form(
         assert "1 of 1 keys would go" in run("delete", rides, keys, "--dry-run")
 
 
+def test_keys_and_paths_that_look_like_days_are_looked_up_from_every_form(
+    run: Words, table_uri: str, tmp_path: Path
+) -> None:
+    schema = pa.schema([("id", pa.date32()), ("day", pa.date32()), ("n", pa.int64())])
+    table = metatable.create(
+        table_uri, schema, key="id", partition_by="day", options={"hive_style": False}
+    )
+    day = date(2024, 3, 1)
+    table.insert(pa.table([[day], [day], [7]], schema=schema))
+    for form in ("csv", "jsonl", "parquet"):
+        both = str(tmp_path / f"both.{form}")
+        named = "_hoodie_record_key,_hoodie_partition_path"
+        run("scan", table_uri, "--columns", named, "--output", both)
+        [found] = run.objects("lookup", table_uri, both)
+        assert (found["n"], found["day"]) == (7, "2024-03-01")
+
+
+def test_columns_that_the_table_lacks_come_back_as_they_are(
+    run: Words, rides: str, tmp_path: Path
+) -> None:
+    line = {"id": "x", "note": "2024-03-01", "in": {"at": ["2024-03-01 10:00:00"]}, "n": 1}
+    [found] = run.objects("tag", rides, write(tmp_path / "a.jsonl", json.dumps(line)))
+    assert {name: found[name] for name in line} == line
+
+
+@pytest.mark.parametrize("form", ["uuid", "dictionaries"])
+def test_a_delete_is_counted_of_whatever_type_the_keys_are_given_in(
+    run: Words, table_uri: str, tmp_path: Path, form: str
+) -> None:
+    if form == "uuid":
+        ids = pa.array([b"\1" * 16, b"\2" * 16, b"\1" * 16], pa.binary(16))
+        given = pa.table({"id": pa.ExtensionArray.from_storage(pa.uuid(), ids)})
+    else:
+        ids = pa.array(["a", "b", "a"])
+        parts = [ids[:1].dictionary_encode(), ids[1:].dictionary_encode()]
+        given = pa.table({"id": pa.chunked_array(parts)})
+    table = metatable.create(table_uri, pa.schema([("id", ids.type)]), key="id")
+    table.insert(pa.table({"id": ids.unique()}))
+    path = str(tmp_path / "gone.parquet")
+    pq.write_table(given, path, row_group_size=1)
+    assert "2 of 2 keys would go" in run("delete", table_uri, path, "--dry-run")
+    [done] = run.objects("delete", table_uri, path)
+    assert done["deleted"] == 2
+
+
 def test_a_killed_scan_is_not_in_the_way_of_the_next(
     run: Words, rides: str, tmp_path: Path
 ) -> None:
