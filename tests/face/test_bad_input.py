@@ -352,6 +352,22 @@ def test_binaries_of_fixed_size_come_back_from_libraries_that_have_none(tmp_path
         table.upsert(pl.DataFrame({"id": [b"aaaa", b"bbbbb"], "digest": [b"12", b"34"]}))
 
 
+@pytest.mark.parametrize("index", ["record", "metadata_bloom", "bloom", "bucket"])
+def test_where_there_are_no_partitions_the_record_key_alone_tells_a_row(
+    table_uri: str, index: str
+) -> None:
+    schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
+    table = metatable.create(table_uri, schema, key="id", index=index)
+    table.insert(pa.table([["a", "b"], [1, 2]], schema=schema))
+    keys = pa.table({"_hoodie_record_key": ["b", "x"]})
+    assert table.read_keys(keys)["n"].to_pylist() == [2]
+    assert table.filter_exists(keys).num_rows == 1
+    located = table.tag_locations(keys)["_location"].to_pylist()
+    assert index == "bucket" or [one is None for one in located] == [False, True]
+    both = keys.append_column("_hoodie_partition_path", pa.array(["", ""]))
+    assert table.read_keys(both)["n"].to_pylist() == [2]
+
+
 def test_a_record_key_without_its_partition_path_is_none(tmp_path: Path) -> None:
     table = make(str(tmp_path / "t"), "record", "partition")
     table.insert(rows(0, 3))

@@ -42,7 +42,7 @@ def identity_columns(options: Options, columns: Sequence[str]) -> list[str]:
     """The columns that say which key a row has: in partition scope with its partition's; Hudi's own
     where they are there. Raises UsageError where one is missing."""
     if _has_texts(options, columns):
-        return [KEY] if options.is_global else [KEY, PATH]
+        return [KEY] if options.is_global or PATH not in columns else [KEY, PATH]
     wanted = list(options.key)
     if not options.is_global:
         wanted += [name for name in options.partition_by if name not in wanted]
@@ -61,7 +61,9 @@ def own_identity_columns(options: Options, columns: Sequence[str]) -> list[str]:
 
 
 def _has_texts(options: Options, columns: Sequence[str]) -> bool:
-    return KEY in columns and (options.is_global or PATH in columns)
+    """Whether Hudi's own columns are there; a table without partitions has one path, "", which
+    need not be."""
+    return KEY in columns and (options.is_global or not options.partition_by or PATH in columns)
 
 
 def key_column(options: Options, schema: pa.Schema) -> str:
@@ -77,7 +79,8 @@ def texts_of(
     options: Options, schema: pa.Schema, batch: pa.RecordBatch
 ) -> tuple[pa.Array, pa.Array]:
     """(record keys, partition paths) as string arrays; in global scope the paths are empty."""
-    if _has_texts(options, batch.schema.names) and not options.is_global:
+    names = batch.schema.names
+    if _has_texts(options, names) and PATH in names and not options.is_global:
         return _meta_column(batch, KEY), _meta_column(batch, PATH)
     keys, paths = coded_texts_of(options, schema, batch)
     return keys, paths.dictionary_decode()
@@ -90,7 +93,8 @@ def coded_texts_of(
     the dictionary's texts is there twice."""
     nowhere = pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), [""])
     if _has_texts(options, batch.schema.names):
-        paths = nowhere if options.is_global else _meta_column(batch, PATH).dictionary_encode()
+        is_nowhere = options.is_global or PATH not in batch.schema.names
+        paths = nowhere if is_nowhere else _meta_column(batch, PATH).dictionary_encode()
         return _meta_column(batch, KEY), paths
     columns = identity_columns(options, batch.schema.names)
     batch = align(batch.select(columns), pa.schema([schema.field(name) for name in columns]))
