@@ -1,6 +1,7 @@
 """Cells in a file of SQLite: for those who want no server, and for tests.
 
     table  "<name>"  (key BLOB, name BLOB, value BLOB), PRIMARY KEY (key, name), WITHOUT ROWID
+           each capital letter of the name as "^" and the small one: SQLite takes both for the same
 
 The file is for processes of one machine (its log is shared memory): not for a file system of
 others.
@@ -33,7 +34,7 @@ class SqliteValues:
     """`path`: of the file, made if it is not there."""
 
     def __init__(self, path: str, table: str) -> None:
-        self._path, self._table = path, f'"{table}"'
+        self._path, self._table = path, f'"{_told_apart(table)}"'
         with self._translating():
             self._sql = sqlite3.connect(
                 path, PATIENCE_S, isolation_level=None, check_same_thread=False
@@ -123,3 +124,7 @@ class SqliteValues:
             raise StoreError("SQLite did not do it", path=self._path, found=str(error)) from error
         except sqlite3.DatabaseError as error:
             raise CorruptError("not a file of SQLite", path=self._path, found=str(error)) from error
+
+
+def _told_apart(table: str) -> str:
+    return "".join(f"^{sign.lower()}" if sign.isupper() else sign for sign in table)

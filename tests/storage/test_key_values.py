@@ -202,6 +202,15 @@ def test_cells_that_are_no_bytes_are_damage(tmp_path: Path, value: object) -> No
     store.close()
 
 
+def test_tables_of_names_that_differ_in_letter_case_are_two(tmp_path: Path) -> None:
+    for name in ("Trips", "trips", "ns:tRIPS"):
+        with closing(SqliteValues(str(tmp_path / "cells"), name)) as store:
+            store.put_many(pa.array([b"k"]), b"n", pa.array([name.encode()]))
+    for name in ("Trips", "trips", "ns:tRIPS"):
+        with closing(SqliteValues(str(tmp_path / "cells"), name)) as store:
+            assert store.get_many(pa.array([b"k"]))["value"].to_pylist() == [name.encode()]
+
+
 def test_batches_are_of_one_region_and_of_bounded_size(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
