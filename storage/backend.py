@@ -98,6 +98,11 @@ class Backend(Protocol):
         """Delete a file, if it is there."""
         ...
 
+    def other_spelling(self, path: str) -> str | None:
+        """What the folder of a file is called, where the file system takes another name than that
+        of the path for the same; None: as the path says."""
+        return None
+
     def spares(self, path: str) -> bool:
         """Whether `delete` leaves a file alone that is there."""
         return False

@@ -36,6 +36,7 @@ from metatable.storage.errors import UsageError
 from metatable.storage.links import leads_nowhere, leads_out
 from metatable.storage.listing import Listed
 from metatable.storage.pieces import Pieces
+from metatable.storage.spelling import other_spelling
 from metatable.storage.system_errors import ours
 from metatable.storage.together import in_turn
 from metatable.storage.unsettled import Unsettled, settle_path
@@ -43,6 +44,9 @@ from metatable.storage.unsettled import Unsettled, settle_path
 __all__ = ["LocalFiles"]
 
 _log = logging.getLogger("metatable.storage")
+
+_LOST_AND_FOUND = "lost+found"
+"""The file system's own folder, where the root is that of a file system: for its owner alone."""
 
 R = TypeVar("R")
 
@@ -245,6 +249,10 @@ class LocalFiles:
                 found = sorted(os.scandir(self._at(folder)), key=lambda entry: entry.name)
             except (FileNotFoundError, NotADirectoryError):
                 return
+            except PermissionError:
+                if folder != _LOST_AND_FOUND:
+                    raise
+                return
         within = f"{folder}/" if folder else ""
         found = [entry for entry in found if _is_text(self._at(within + entry.name))]
         for entry in found:
@@ -284,6 +292,10 @@ class LocalFiles:
     def spares(self, path: str) -> bool:
         with self._asking(path):
             return leads_out(self._root, path)
+
+    def other_spelling(self, path: str) -> str | None:
+        with self._asking(path):
+            return other_spelling(self._root, path)
 
     def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
         return in_turn(calls)

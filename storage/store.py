@@ -305,6 +305,14 @@ class Store:
             self._count("deletes")
             self.backend.delete(_file(path))
 
+    def check_spelling(self, path: str) -> None:
+        """Raise UsageError if what lies in this file's folder is listed under another name."""
+        found = self.backend.other_spelling(_file(path))
+        if found is not None:
+            what = "two folders would be one: this file system takes their names for the same"
+            expected = "names that differ in more than letter case, or another file system"
+            raise UsageError(what, path=path, store=self.uri, expected=expected, found=found)
+
     def spares(self, path: str) -> bool:
         """Whether a file is not deleted, whoever asks for it: a link leads to it out of the table,
         or no path of ours is like its own."""

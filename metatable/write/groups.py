@@ -200,10 +200,15 @@ def preparations(
     calls += store.marking([marker_path(file, plan.instant, kind) for file, kind in files])
     for path in dict.fromkeys(one.target.partition_path for one in groups if not one.base):
         body = partition_metadata(plan.instant, path)
-        calls.append(partial(store.create, partition_metadata_path(path), body, soon=True))
+        calls.append(partial(_make_partition, store, partition_metadata_path(path), body))
         if view.options.hudi_hashing_metadata:
             calls.append(partial(put_first_ring, view, path))
     read = [group.base for group in groups if group.kind == "MERGE" and not plan.replaces]
     held = [(file.path, file.size_bytes) for one in read if one for file in one.files]
     calls.append(partial(store.hold, held))
     return calls
+
+
+def _make_partition(store: Store, path: str, body: bytes) -> None:
+    store.create(path, body, soon=True)  # it may be there, and of another one
+    store.check_spelling(path)

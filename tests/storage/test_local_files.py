@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -344,6 +345,8 @@ def test_staged_files_go_whatever_happens(store: Store) -> None:
         (errno.ENOSPC, StoreError, "the disk takes no more"),
         (errno.EDQUOT, StoreError, "the disk takes no more"),
         (errno.EMFILE, StoreError, "too many files are open"),
+        (errno.EXDEV, UsageError, "cannot be given this name"),
+        (errno.EOPNOTSUPP, UsageError, "a file system with hard links"),
         (errno.EIO, StoreError, "the disk did not do it"),
         (errno.ENAMETOOLONG, UsageError, "there can be no such file"),
     ],
@@ -499,3 +502,25 @@ def test_a_folder_behind_a_link_that_leads_nowhere_is_not_made(tmp_path: Path, r
     assert [one.name for one in tmp_path.iterdir()] == ["link"]
     (tmp_path / "nowhere").mkdir()
     assert store.create("a/b", b"body")
+
+
+def test_a_folder_that_nobody_may_read_is_told_unless_it_is_the_file_system_s_own(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table may lie at the root of a disk: what is lost and found there is the superuser's."""
+    store.put("a/b", b"1")
+    os.mkdir(f"{store.uri}/lost+found")
+    monkeypatch.setattr(os, "scandir", refusing(f"{store.uri}/lost+found", os.scandir))
+    assert [one.path for one in store.walk()] == ["a/b"]
+    monkeypatch.setattr(os, "scandir", refusing(f"{store.uri}/a", os.scandir))
+    with pytest.raises(AccessError, match="path='a'"):
+        list(store.walk())
+
+
+def refusing(folder: str, scandir: Callable[[str], Any]) -> Callable[[str], Any]:
+    def refuses(path: str) -> Any:
+        if path == folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scandir(path)
+
+    return refuses
