@@ -7,6 +7,7 @@ import os
 import uuid
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import compress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -18,6 +19,7 @@ from metatable.data.config.options import TABLE_TYPES
 from metatable.engine import local
 from metatable.metadata.commits import transaction
 from metatable.write import few_rows, spliced_slice
+from tests.long import LONG, Place, each_once_of, examples, one_of
 from tests.services.programs import MissingError
 from tests.services.servers import KINDS, Bucket, Server, Versitygw
 
@@ -25,7 +27,8 @@ AnyServer = TypeVar("AnyServer", bound=Server)
 
 few_rows.ROWS = 0  # what is said to run on Spark does
 spliced_slice.LEAST_BYTES = 0  # files of tests are small, and are to be spliced
-settings.register_profile("metatable", deadline=None)  # machines differ; speed is for benchmarks
+# machines differ; speed is for benchmarks
+settings.register_profile("metatable", deadline=None, max_examples=examples(30))
 settings.load_profile("metatable")
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +45,61 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker("both_table_types"):
         metafunc.fixturenames.insert(0, "table_type")
         metafunc.parametrize("table_type", TABLE_TYPES, indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A short run plays of what is marked `in_turn` or `each_once` what tests/long.py chooses."""
+    alike: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            alike.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    gone = [] if LONG else [one for cases in alike.values() for one in _not_played(cases)]
+    if gone:
+        config.hook.pytest_deselected(items=gone)
+        left_out = {*gone}
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _not_played(cases: list[pytest.Function]) -> list[pytest.Function]:
+    """Of the cases of one test."""
+    crossed = cases[0].get_closest_marker("each_once")
+    by_turns = cases[0].get_closest_marker("in_turn")
+    if crossed is None and by_turns is None:
+        return []
+    turn, names = _turn(cases[0]), {*by_turns.args} if by_turns else set()
+    dimensions = _dimensions(cases[0])
+    alternate = _places(cases, [one for one in dimensions if names & {*one}])
+    left = {*compress(cases, map(one_of(alternate, turn).__contains__, alternate))}
+    if crossed is not None:
+        there = [one for one in cases if one in left]
+        others = _places(there, [one for one in dimensions if not names & {*one}])
+        left = {*compress(there, map(each_once_of(others, turn).__contains__, others))}
+    return [one for one in cases if one not in left]
+
+
+def _turn(item: pytest.Function) -> int:
+    """What number a test has among those of its module or class."""
+    owners = reversed(item.cls.__mro__) if item.cls else [item.module]
+    names = dict.fromkeys(name for one in owners for name in vars(one) if name.startswith("test_"))
+    return [*names].index(item.originalname)
+
+
+def _dimensions(item: pytest.Function) -> list[tuple[str, ...]]:
+    """Names that a test is parametrized by, those together that go together."""
+    told = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    together = [tuple(one.split(",")) if isinstance(one, str) else tuple(one) for one in told]
+    named = {name for one in together for name in one}
+    return [*together, *((name,) for name in item.callspec.params if name not in named)]
+
+
+def _places(cases: list[pytest.Function], dimensions: list[tuple[str, ...]]) -> list[Place]:
+    """What number each case's value has on each dimension."""
+    columns = []
+    for names in dimensions:
+        held = [tuple(id(one.callspec.params[name]) for name in names) for one in cases]
+        numbers = {value: number for number, value in enumerate(dict.fromkeys(held))}
+        columns.append([numbers[value] for value in held])
+    return [tuple(column[row] for column in columns) for row in range(len(cases))]
 
 
 @pytest.fixture
