@@ -23,6 +23,7 @@ from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.reading import passes
 from metatable.storage.store import Store
+from tests.long import examples
 
 OWNER = Owner("compact", "a")
 OPTIONS = Options(
@@ -116,7 +117,7 @@ ROUNDS = st.sampled_from([1, 7, 1 << 20])
 STEPS = st.sampled_from([1, 1000, 1 << 20])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20, 60), deadline=None)
 @given(st.lists(LIVES, min_size=1, max_size=4), st.booleans(), ROUNDS, STEPS)
 def test_newest_location_of_each_key_stays(
     streams: list[dict[bytes, int | None]], keep: bool, round_entries: int, step_bytes: int
@@ -135,7 +136,7 @@ def test_newest_location_of_each_key_stays(
     assert told[1:] == list(dict.fromkeys(used)), "numbers are given in the order of first use"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20, 60), deadline=None)
 @given(
     st.lists(SIZED, min_size=1, max_size=4) | st.lists(SIZED | MIXED, min_size=1, max_size=4),
     st.booleans(),
@@ -154,7 +155,7 @@ def test_newest_value_of_each_key_stays_whatever_sizes_they_have(
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20, 60), deadline=None)
 @given(st.lists(LIVES, min_size=1, max_size=4), st.booleans(), ROUNDS, STEPS)
 def test_bytes_of_a_file_follow_from_its_entries_alone(
     streams: list[dict[bytes, int | None]], keep: bool, round_entries: int, step_bytes: int

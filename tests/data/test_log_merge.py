@@ -22,6 +22,7 @@ from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from tests.data.mor_tables import read_table, unpacked
 from tests.data.other_blocks import delete_block, rollback_block
+from tests.long import examples
 
 KEY = "_hoodie_record_key"
 TABLE = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
@@ -156,7 +157,7 @@ BASE = st.dictionaries(KEYS, st.tuples(TIMES, st.just("base")))
 
 
 @given(BASE, st.lists(EVENTS, max_size=4), st.booleans(), st.booleans(), st.integers(1, 7))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(80, 250), deadline=None)
 def test_a_slice_is_what_the_model_makes_of_it(
     base: dict[str, tuple[int | None, str]],
     commits: list[list[Event]],

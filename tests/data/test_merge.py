@@ -17,6 +17,7 @@ from metatable.data.rows import merge
 from metatable.data.rows.merge import changed_columns, check_ordering, deduplicate, newer
 from metatable.storage.errors import CorruptError, UsageError
 from tests.data.merging import merge_rows
+from tests.long import examples
 
 KEY = "_hoodie_record_key"
 SCHEMA = pa.schema([(KEY, pa.string()), ("ts", pa.int64()), ("val", pa.string())])
@@ -123,7 +124,7 @@ def test_every_type_orders_from_null_upwards(low: Any, high: Any, kind: pa.DataT
 UNIQUE = st.dictionaries(KEYS, st.tuples(st.none() | st.integers(0, 3), st.text(max_size=2)))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(75, 300))
 @given(UNIQUE, UNIQUE, st.lists(KEYS), st.booleans())
 def test_merging_is_what_a_dict_does(
     base: dict[str, Any], upserts: dict[str, Any], deletes: list[str], ordered: bool

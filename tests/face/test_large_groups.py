@@ -25,6 +25,7 @@ from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.parquet import splice
 from metatable.storage.store import Store
 from metatable.write import new_slice, spliced_slice
+from tests.long import examples
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("ts", pa.int64()), ("x", pa.float64()), ("text", pa.string())]
@@ -170,7 +171,7 @@ def test_a_second_attempt_adopts_what_the_first_has_streamed(
 
 
 @given(parts=st.lists(st.lists(st.one_of(st.none(), st.text(max_size=80)), min_size=1), min_size=1))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20, 60))
 def test_statistics_of_pieces_are_those_of_all_rows(parts: list[list[str | None]]) -> None:
     pieces = [pa.table({"a": pa.array(one, pa.string())}) for one in parts]
     [found] = statistics.of_all([statistics.of_table(one, ["a"]) for one in pieces])

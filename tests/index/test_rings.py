@@ -19,6 +19,7 @@ from metatable.index.bucket.directory import Directory
 from metatable.index.bucket.ring import Ring, hashes_of
 from metatable.storage.errors import CorruptError, UsageError
 from tests.data.test_hashing_metadata import STAGES, stored
+from tests.long import examples
 
 SPACE = 1 << 31
 LAST = SPACE - 1
@@ -48,7 +49,7 @@ def check(ring: Ring) -> None:
 
 
 @given(st.data(), st.integers(1, 9))
-@settings(max_examples=60)
+@settings(max_examples=examples(20, 60))
 def test_a_ring_places_as_a_plain_walk_does_whatever_was_split_and_merged(
     data: st.DataObject, count: int
 ) -> None:
@@ -79,7 +80,7 @@ def test_a_ring_places_as_a_plain_walk_does_whatever_was_split_and_merged(
 
 
 @given(st.data(), st.integers(0, 3))
-@settings(max_examples=60)
+@settings(max_examples=examples(20, 60))
 def test_a_directory_places_as_a_plain_one_does_and_doubles_only_when_it_must(
     data: st.DataObject, depth: int
 ) -> None:

@@ -19,6 +19,7 @@ from metatable.metadata.partitions.record_index import RecordIndexPartition, _de
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
+from tests.long import examples
 
 SALTS = (1, 2)
 OPTIONS = Options(name="rides", key=("id",), buckets={"record_index": 4}, key_salts=SALTS)
@@ -73,7 +74,7 @@ def test_locations_that_are_none_are_damage(raw: bytes) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20, 60), deadline=None)
 @given(
     wanted=st.dictionaries(PLACES, st.none() | st.integers(0, 2), max_size=60),
     runs=st.integers(1, 4),

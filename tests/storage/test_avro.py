@@ -20,6 +20,7 @@ from metatable.storage.avro.encode import encode_columns
 from metatable.storage.avro.encode_few import FEW_ROWS, encode_few
 from metatable.storage.avro.schema import parse
 from metatable.storage.errors import CorruptError, UsageError
+from tests.long import examples
 
 # A schema and a datum at a time: unions in a datum are (branch number, value)
 
@@ -178,7 +179,7 @@ def no_empty_maps(value: Any) -> Any:
 
 
 @given(schema_and_data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(75, 300), deadline=None)
 def test_any_schema_goes_both_ways_as_in_fastavro(case: tuple[Any, list[Any]]) -> None:
     schema, data = case
     bodies = [fastavro_bytes(schema, convert(schema, one, for_fastavro)) for one in data]
@@ -198,7 +199,7 @@ def test_any_schema_goes_both_ways_as_in_fastavro(case: tuple[Any, list[Any]]) -
 
 
 @given(schema_and_data(), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_fields_not_asked_for_are_stepped_over(
     case: tuple[Any, list[Any]], draw: st.DataObject
 ) -> None:
@@ -285,7 +286,7 @@ def test_fields_that_say_nothing_are_stepped_over_together(other: bytes) -> None
 
 
 @given(schema_and_data(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(50, 200), deadline=None)
 def test_damaged_datums_are_corruption_or_another_datum(
     case: tuple[Any, list[Any]], draw: st.DataObject
 ) -> None:

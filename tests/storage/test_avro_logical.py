@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from metatable.storage.avro import RecordCodec
 from metatable.storage.errors import CorruptError, UsageError
+from tests.long import examples
 
 
 def named(logical: str, kind: str = "long", **more: Any) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def columns(draw: Any) -> tuple[dict[str, Any], pa.Schema, list[dict[str, Any]]]
 
 
 @given(columns())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(50, 200), deadline=None)
 def test_logical_types_go_both_ways_as_in_fastavro(
     case: tuple[dict[str, Any], pa.Schema, list[dict[str, Any]]],
 ) -> None:

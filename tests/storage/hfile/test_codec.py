@@ -33,6 +33,7 @@ from metatable.storage.hfile.codec import (
     decompress,
     decompress_into,
 )
+from tests.long import examples
 
 FRAMED = {Codec.SNAPPY: "snappy", Codec.LZ4: "lz4_raw", Codec.ZSTD: "zstd"}
 HBASE_CHUNK = 218_422
@@ -169,7 +170,7 @@ def test_gz_like_javas_is_zlibs_sixth_level_in_a_fixed_header() -> None:
 
 
 @framed
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20, 60))
 @given(sizes=st.lists(st.lists(st.integers(1, 400_000), min_size=1, max_size=3), max_size=3))
 def test_any_cut_into_groups_and_chunks_is_read(codec: Codec, sizes: list[list[int]]) -> None:
     payload = random_text(sum(itertools.chain(*sizes)) + 1)

@@ -23,6 +23,7 @@ from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.file_info import encode_file_info
 from metatable.storage.hfile.trailer import TRAILER_SIZE, Trailer
 from metatable.storage.store import Store
+from tests.long import examples
 from tests.storage.hfile.making import binary, cold, encode_block, entries_of, folder, write
 
 ENTRIES = {b"%04d" % number: b"v" * (number % 7) for number in range(24)}
@@ -92,7 +93,7 @@ def test_any_cut_file_is_reported_as_corruption() -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, 10**6), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(75, 300), deadline=None)
 def test_random_bytes_anywhere_end_in_an_error_of_ours_or_in_nothing(
     noise: bytes, place: int, data: st.DataObject
 ) -> None:

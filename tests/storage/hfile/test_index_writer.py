@@ -20,6 +20,7 @@ from metatable.storage.hfile.trailer import TRAILER_SIZE
 from metatable.storage.hfile.writer import HFileWriter
 from metatable.storage.hfile.writing.index_writer import IndexWriter, encode_inner, separator
 from metatable.storage.store import Store
+from tests.long import examples
 from tests.storage.hfile.making import binary, blocks_of, cold, entries_of, write
 
 FORMS = st.sampled_from([OURS, HBASE])
@@ -45,7 +46,7 @@ def deep(count: int, chunk: int, form: Form = OURS) -> tuple[HFileReader, bytes]
     FORMS,
     st.lists(KEYS, max_size=10),
 )
-@settings(max_examples=80)
+@settings(max_examples=examples(25, 80))
 def test_any_index_leads_to_every_entry_and_to_no_other(
     entries: dict[bytes, bytes], chunk: int, block: int, form: Form, others: list[bytes]
 ) -> None:

@@ -37,6 +37,7 @@ from metatable.storage.hfile.reading.searching import find_any
 from metatable.storage.hfile.trailer import Trailer
 from metatable.storage.hfile.writing.index_writer import encode_root
 from metatable.storage.ordering import is_ascending
+from tests.long import examples
 from tests.storage.hfile.making import binary, encode_block
 from tests.storage.hfile.sound_files import record
 
@@ -272,7 +273,7 @@ def test_endings_inside_keys_and_values_deceive_nobody(pairs: list[tuple[bytes, 
 
 
 @given(st.binary(max_size=120), st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=examples(75, 300))
 def test_any_payload_is_parsed_or_refused(payload: bytes, with_mvcc: bool) -> None:
     where: object = 5
     try:

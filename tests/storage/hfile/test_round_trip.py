@@ -15,6 +15,7 @@ from metatable.storage.hfile.codec import Codec
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.hfile.writer import HFileWriter
 from metatable.storage.store import Store
+from tests.long import examples
 from tests.storage.hfile.making import binary, cold, entries_of, write
 
 CODECS = st.sampled_from([Codec.GZ, Codec.NONE, Codec.ZSTD])
@@ -51,7 +52,7 @@ def made(entries: dict[bytes, bytes], codec: Codec, block: int) -> HFileReader:
 
 
 @given(ENTRIES, CODECS, BLOCKS, st.lists(KEYS, max_size=20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(40, 150), deadline=None)
 def test_lookups_answer_as_a_dict_does(
     entries: dict[bytes, bytes], codec: Codec, block: int, others: list[bytes]
 ) -> None:
@@ -65,7 +66,7 @@ def test_lookups_answer_as_a_dict_does(
 
 
 @given(ENTRIES, CODECS, BLOCKS, KEYS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_scans_and_prefixes_answer_as_a_sorted_list_does(
     entries: dict[bytes, bytes], codec: Codec, block: int, start: bytes
 ) -> None:
@@ -87,7 +88,7 @@ def test_scans_and_prefixes_answer_as_a_sorted_list_does(
     BLOCKS,
     st.integers(1, 9),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20, 60), deadline=None)
 def test_equal_keys_stay_in_one_block_and_the_first_is_found(
     counted: list[tuple[bytes, int]], block: int, step: int
 ) -> None:
@@ -105,7 +106,7 @@ def test_equal_keys_stay_in_one_block_and_the_first_is_found(
 
 
 @given(ANY_ENTRIES, st.lists(st.integers(1, 30), min_size=1, max_size=5), BLOCKS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20, 60), deadline=None)
 def test_bytes_do_not_depend_on_how_entries_are_batched(
     entries: dict[bytes, bytes], steps: list[int], block: int
 ) -> None:

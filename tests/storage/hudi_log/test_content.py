@@ -28,6 +28,7 @@ from metatable.storage.hudi_log.deletes import (
 )
 from metatable.storage.hudi_log.log_file import LogFile
 from metatable.storage.hudi_log.records import decode_datums, encode_datums
+from tests.long import examples
 from tests.storage.hudi_log.corpus import log_files, tables
 from tests.storage.hudi_log.test_format_doc import documented
 
@@ -218,7 +219,7 @@ def as_columns(records: list[Any]) -> pa.Table:
 
 
 @given(RECORDS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(75, 300), deadline=None)
 def test_deletes_go_both_ways_as_in_fastavro(records: list[Any]) -> None:
     theirs, table = by_fastavro(records), as_columns(records)
     assert decode_deletes(block(theirs)) == table
