@@ -74,6 +74,8 @@ from tests.model import (
     scanned,
 )
 
+pytestmark = pytest.mark.in_turn("origin")
+
 TABLES = ["record", "metadata_bloom", "record-avro", "metadata_bloom-parquet"]
 """Indexes; behind a dash the format of logs, of merge-on-read tables."""
 
@@ -252,6 +254,7 @@ def test_pages_of_puts_that_others_forestalled_go(table: Table, between: Any) ->
     assert strange(table) == []
 
 
+@pytest.mark.in_turn("index")
 @pytest.mark.parametrize("index", ["record", "record-avro"])
 def test_a_living_writer_s_files_stay_and_a_dead_one_s_go(table_uri: str, index: str) -> None:
     table = made(table_uri, index, **{**SMALL, "lease_seconds": 60})
@@ -507,6 +510,7 @@ def test_a_put_in_the_place_of_a_cleaned_version_is_void(table_uri: str) -> None
     check(table, model)
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("index", ["record", "record-avro"])
 @pytest.mark.parametrize("what", ["upsert", "insert_overwrite"])
 def test_a_put_that_counted_counts_though_what_was_before_it_is_cleaned(
@@ -744,6 +748,7 @@ def test_whoever_verifies_meanwhile_is_told_and_not_of_damage(table: Table, what
     assert table.verify().findings == ()
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("what", one_in(2, ["upsert", "compact", "rollback", "clean"]))
 @pytest.mark.parametrize("where", WHERE if LONG else list(WHERE)[:2])
 def test_whoever_publishes_meanwhile_loses_nothing(table: Table, where: str, what: str) -> None:
@@ -796,7 +801,7 @@ def test_killed_at_any_call_the_table_is_right_and_the_next_one_goes_on(
     limits = [0, *backend.kills()]
     assert len(limits) > 25
     seen: set[tuple[str, ...]] = set()
-    for limit in one_in(2, limits, TABLES.index(index)):
+    for limit in one_in(4, limits, TABLES.index(index)):
         uri = _copy(origin, tmp_path / "killed")
         _kill(uri, cleans, limit)
         if (shape := _shape(uri)) in seen:
@@ -868,6 +873,7 @@ def test_the_timeline_is_not_archived_past_a_savepoint(table: Table) -> None:
     is_sound(table, every_row(table))
 
 
+@pytest.mark.in_turn("index")
 @pytest.mark.parametrize("index", ["record", "record-avro"])
 def test_a_replacecommit_stays_until_what_it_replaced_is_gone(table_uri: str, index: str) -> None:
     """Without it Hudi's readers would take the replaced files for live, also logs alone."""

@@ -22,6 +22,8 @@ from tests.faults import dying
 from tests.long import one_in
 from tests.model import arrow, completed, data_files, read_by_hudi, scanned
 
+pytestmark = pytest.mark.in_turn("origin")
+
 ALL = {**SMALL, "timeline_commits": 0}
 """We archive none."""
 OFF = 5

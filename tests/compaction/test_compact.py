@@ -28,6 +28,8 @@ from metatable.storage.store import Store
 from tests.compaction.shrunk_tables import answers, grown, make, rows, snapshot
 from tests.faults import watched
 
+pytestmark = pytest.mark.in_turn("table")
+
 
 def refs(table: Table, partition: str) -> list[HFileRef]:
     return snapshot(table).refs(partition)
@@ -282,6 +284,7 @@ def test_large_partitions_are_cut_into_ranges_that_are_worth_a_file(table_uri: s
     assert len(refs(table, "files")) == 1
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("function", ["xxh64", "java_string"])
 @pytest.mark.parametrize("scope", ["global", "partition"])
 def test_plain_keys_and_java_buckets_compact_like_hashed_ones(

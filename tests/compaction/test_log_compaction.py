@@ -1156,6 +1156,7 @@ def test_going_back_keeps_a_compaction_that_is_older_than_all_kept_commits(table
 NARROWER = {"dropped": DropColumn("v"), "widened": WidenColumn("n", pa.int64())}
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("readable", [True, False])
 @pytest.mark.parametrize("change", NARROWER)
 def test_what_was_compacted_with_other_columns_is_undone_on_the_way_back(
@@ -1359,7 +1360,7 @@ def test_a_kill_at_any_call_loses_nothing(tmp_path: Path, name: str, kind: str) 
     after = {row["id"]: row for row in metatable.open(dry).scan().to_arrow().to_pylist()}
     changing = backend.kills()
     assert len(changing) > 5
-    for limit in one_in(18 if name == "overwrite" else 12, changing, len(name)):
+    for limit in one_in(24 if name == "overwrite" else 18, changing, len(name)):
         uri = str(shutil.copytree(origin, tmp_path / f"killed-{limit}"))
         store, _ = watched(uri, limit=limit, backwards=kind == "record")
         with suppress(Refused, StoreError):

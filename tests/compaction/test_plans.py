@@ -58,6 +58,7 @@ def test_a_plan_is_all_that_scheduling_writes(table: Table) -> None:
     assert told.files_before == told.files_after == 0
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("major", [True, False])
 @pytest.mark.parametrize("index", ["record", "metadata_bloom"])
 def test_a_plan_does_what_a_compaction_would_have_done(
@@ -120,6 +121,7 @@ def undone(table: Table) -> None:
     table.rollback()
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("meanwhile", [merged, merged_in_part, undone])
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_plan_whose_inputs_were_taken_is_refused_and_changes_nothing(

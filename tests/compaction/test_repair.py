@@ -273,6 +273,7 @@ def test_a_replacecommit_that_is_lost_comes_back_as_one(
     assert hurt.table.verify().findings == ()
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize(
     ("what", "staged"),
     [("upsert", True), ("upsert", False), ("insert_overwrite", True)],
@@ -735,7 +736,7 @@ def test_a_repair_killed_anywhere_is_gone_on_with(tmp_path: Path) -> None:
     repair(store, LocalEngine(1), dry_run=False)
     changing = backend.kills()
     assert len(changing) > 15
-    for limit in one_in(5, changing):
+    for limit in one_in(8, changing):
         cache.clear()
         uri = str(shutil.copytree(origin.uri, tmp_path / f"killed-{limit}"))
         store, _ = watched(uri, limit=limit)

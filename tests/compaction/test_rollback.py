@@ -13,6 +13,8 @@ from metatable.metadata.manifests.versions import load_newest
 from metatable.storage.store import Store
 from tests.model import SCHEMA, Model, Row, arrow, check, completed, data_files, scanned
 
+pytestmark = pytest.mark.in_turn("table")
+
 
 def rows(first: int, last: int, v: int, city: str | None = None) -> list[Row]:
     return [

@@ -21,6 +21,8 @@ from metatable.storage.store import Store
 from tests.face.protocol.making import made, newest, rows
 from tests.model import arrow, completed, data_files, read_by_hudi, scanned
 
+pytestmark = pytest.mark.in_turn("table")
+
 
 @pytest.fixture(params=["record", "record-avro"])
 def table(request: pytest.FixtureRequest, table_uri: str) -> Table:

@@ -36,8 +36,10 @@ from metatable.storage.hfile.trailer import TRAILER_SIZE
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import dying, watched
-from tests.long import one_in
+from tests.long import LONG, one_in
 from tests.model import SCHEMA, completed, read_by_hudi, scanned
+
+pytestmark = pytest.mark.in_turn("table")
 
 FAST = {"durable": "false"}
 INDEXES = ["record", "metadata_bloom"]
@@ -152,7 +154,7 @@ def test_no_commit_leaves_a_table_that_asks_for_more(
     table = made(table_uri, "record", hfile_block_bytes=256)
     asked = batch(5)
     tags, commits = [], []
-    for number in range(90):
+    for number in range(90 if LONG else 60):
         commits.append(cost(table, partial(table.upsert, batch(number))))
         tags.append(cost(table, lambda: table.tag_locations(asked)))
         assert max(files(table).values()) <= MOST, number
@@ -217,14 +219,14 @@ def test_one_of_some_versions_looks_and_no_request_is_made_for_the_others(
     )
 
 
-@pytest.mark.parametrize("between", [1, 3, 7])
+@pytest.mark.parametrize("between", one_in(2, [1, 3, 7]))
 def test_upkeep_is_done_however_many_versions_services_make_between_commits(
     table_uri: str, between: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of four versions one is looked after; commits fell on the others for ever."""
     monkeypatch.setattr(upkeep, "EVERY", 4)
     table = made(table_uri, "record")
-    for number in range(40):
+    for number in range(40 if LONG else 28):
         table.upsert(batch(number))
         for value in range(between):
             table.set_options({"upkeep_files": WAITING, "file_rows": 1000 + value})
@@ -350,7 +352,7 @@ def test_killed_anywhere_it_changes_nothing_and_the_next_one_keeps_up(
     assert keep_up(dry, LocalEngine(1)) == table.version + 1
     changing = [0, *backend.kills()[:-1]]
     assert len(changing) > 6
-    for limit in changing:
+    for limit in one_in(3, changing):
         uri = str(shutil.copytree(table.uri, tmp_path / f"killed-{limit}"))
         store, backend = watched(uri)
         backend.limit = limit
@@ -445,7 +447,7 @@ def test_an_archived_timeline_killed_anywhere_shows_hudi_the_same_rows(
     dry, backend = watched(shutil.copytree(table.uri, tmp_path / "dry"))
     assert keep_up(dry, LocalEngine(1)) == table.version + 1
     assert len(completed(dry.uri)) == 2
-    for limit in one_in(3, [0, *backend.kills()]):
+    for limit in one_in(6, [0, *backend.kills()]):
         uri = str(shutil.copytree(table.uri, tmp_path / f"killed-{limit}"))
         store, backend = watched(uri)
         backend.limit = limit

@@ -43,6 +43,8 @@ from metatable.storage.store import Store
 from tests.compaction.hurt_tables import FAST, Hurt
 from tests.compaction.ways_to_hurt import written_as
 
+pytestmark = pytest.mark.in_turn("damaged")
+
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
 KEY, PATH = "_hoodie_record_key", "_hoodie_partition_path"
 
@@ -277,6 +279,7 @@ def test_a_filter_of_a_file_that_is_gone_is_found(bloom: Damaged) -> None:
     assert bloom.only_finding() == expected
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("index", ["record", "bloom"])
 @pytest.mark.parametrize("what", ["minimum", "maximum", "filter", "damaged"])
 def test_a_footer_that_denies_keys_of_its_file_is_found_where_it_is_asked(
@@ -336,6 +339,7 @@ def test_a_record_index_entry_of_a_key_that_is_gone_is_found(record: Damaged) ->
     assert record.only_finding() == expected
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("index", ["record", "metadata_bloom"])
 @pytest.mark.parametrize("scope", ["global", "partition"])
 def test_a_key_that_lives_twice_in_its_scope_is_found(

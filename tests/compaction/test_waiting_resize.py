@@ -124,6 +124,7 @@ def check(table: Table, model: Model, by_hudi: bool = True) -> None:
         assert read_by_hudi(table.uri) == model.listed()
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("engine", RINGS)
 def test_rows_are_there_before_during_and_after(table_uri: str, engine: str, way: str) -> None:
@@ -245,6 +246,7 @@ def test_a_merge_has_the_logs_of_both_in_their_order(table_uri: str) -> None:
     check(table, model)
 
 
+@pytest.mark.in_turn("way")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_bucket_that_is_written_anew_is_left_out(table_uri: str, way: str) -> None:
     sizes = SPLIT if way == VIRTUAL_LOG else MERGE
@@ -265,6 +267,7 @@ def test_a_bucket_that_is_written_anew_is_left_out(table_uri: str, way: str) -> 
     assert files_there(table) == files_named(table)
 
 
+@pytest.mark.in_turn("way")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_plan_is_taken_back_while_each_row_is_in_its_bucket(table_uri: str, way: str) -> None:
     table, model = filled(table_uri)
@@ -287,6 +290,7 @@ def test_a_plan_is_taken_back_while_each_row_is_in_its_bucket(table_uri: str, wa
     check(table, model)
 
 
+@pytest.mark.in_turn("way")
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_taken_back_while_it_is_carried_out_never_comes_to_light(
     table_uri: str, way: str
@@ -334,6 +338,7 @@ def test_a_late_twin_of_who_has_carried_one_out_is_void(table_uri: str) -> None:
     check(table, model)
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("second", [ScheduleResize, Resize])
 @pytest.mark.parametrize("first", [ScheduleResize, Resize])
 def test_two_resizes_of_a_partition_that_race_do_not_both_come(
@@ -397,6 +402,7 @@ def test_what_cannot_be_is_refused(table_uri: str) -> None:
 # Others at work
 
 
+@pytest.mark.in_turn("way")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_writer_who_planned_before_the_schedule_tries_again(table_uri: str, way: str) -> None:
     table, model = filled(table_uri)
@@ -410,6 +416,7 @@ def test_a_writer_who_planned_before_the_schedule_tries_again(table_uri: str, wa
     check(table, model)
 
 
+@pytest.mark.in_turn("way")
 @pytest.mark.parametrize("way", WAYS)
 def test_who_carries_one_out_does_not_begin_again_for_writers(table_uri: str, way: str) -> None:
     table, model = filled(table_uri)
@@ -435,6 +442,7 @@ def test_two_at_once_do_it_once(table_uri: str, where: str) -> None:
     check(table, model)
 
 
+@pytest.mark.in_turn("way")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rollback_to_where_one_waited_leaves_it_done(table_uri: str, way: str) -> None:
     table, model = filled(table_uri)
@@ -454,6 +462,7 @@ def test_a_rollback_to_where_one_waited_leaves_it_done(table_uri: str, way: str)
     check(table, model)
 
 
+@pytest.mark.in_turn("way")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_resize_carried_out_without_a_column_is_undone_on_the_way_back(
     table_uri: str, way: str
@@ -525,6 +534,7 @@ KILLED: dict[str, Callable[[Store, str], Any]] = {
 }
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("name", KILLED)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_kill_at_any_call_loses_nothing(tmp_path: Path, name: str, way: str) -> None:
@@ -541,7 +551,7 @@ def test_a_kill_at_any_call_loses_nothing(tmp_path: Path, name: str, way: str) -
     after = scanned(metatable.open(dry))
     changing = backend.kills()
     assert len(changing) > 5
-    for limit in one_in(15, changing, len(name)):
+    for limit in one_in(18, changing, len(name)):
         uri = str(shutil.copytree(origin, tmp_path / f"killed-{limit}"))
         store, _ = watched(uri, limit=limit, backwards=way == DUAL_WRITE)
         with suppress(Refused, StoreError):
@@ -566,6 +576,7 @@ def test_a_kill_at_any_call_loses_nothing(tmp_path: Path, name: str, way: str) -
 # What was lost
 
 
+@pytest.mark.in_turn("way")
 @pytest.mark.parametrize("way", WAYS)
 def test_repair_knows_what_is_to_come(table_uri: str, way: str) -> None:
     """An entry that does not name it would hide what lies on it alone."""
