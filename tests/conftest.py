@@ -19,7 +19,7 @@ from metatable.data.config.options import TABLE_TYPES
 from metatable.engine import local
 from metatable.metadata.commits import transaction
 from metatable.write import few_rows, spliced_slice
-from tests.long import LONG, Place, each_once_of, examples, one_of
+from tests.long import LONG, Place, each_once_of, examples, in_turn_of
 from tests.services.programs import MissingError
 from tests.services.servers import KINDS, Bucket, Server, Versitygw
 
@@ -69,11 +69,13 @@ def _not_played(cases: list[pytest.Function]) -> list[pytest.Function]:
     turn, names = _turn(cases[0]), {*by_turns.args} if by_turns else set()
     dimensions = _dimensions(cases[0])
     alternate = _places(cases, [one for one in dimensions if names & {*one}])
-    left = {*compress(cases, map(one_of(alternate, turn).__contains__, alternate))}
+    chosen = in_turn_of(alternate, turn, **(by_turns.kwargs if by_turns else {}))
+    left = {*compress(cases, map(chosen.__contains__, alternate))}
     if crossed is not None:
         there = [one for one in cases if one in left]
         others = _places(there, [one for one in dimensions if not names & {*one}])
-        left = {*compress(there, map(each_once_of(others, turn).__contains__, others))}
+        chosen = each_once_of(others, turn)
+        left = {*compress(there, map(chosen.__contains__, others))}
     return [one for one in cases if one not in left]
 
 

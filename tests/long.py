@@ -5,7 +5,8 @@ cases that are alike some:
 
     one_in, each_once, examples   of a list of cases, of a product of several, of drawn ones
     @pytest.mark.each_once        the product of all that a test is parametrized by, fixtures too
-    @pytest.mark.in_turn("name")  of what the name goes through one value a test, by turns
+    @pytest.mark.in_turn("name")  of what the name goes through one value a test, by turns, or,
+                                  with `one_in`, one in so many
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ def examples(some: int, full: int = 100) -> int:
     return full if LONG else some
 
 
-def one_of(places: Sequence[Place], turn: int) -> set[Place]:
-    """One of these, and another one each turn."""
+def in_turn_of(places: Sequence[Place], turn: int, one_in: int | None = None) -> set[Place]:
+    """One of these, or one in so many of them, and other ones each turn."""
     kinds = sorted(set(places))
-    return {kinds[turn % len(kinds)]}
+    step = min(one_in or len(kinds), len(kinds))
+    return {*kinds[turn % step :: step]}
 
 
 def each_once_of(places: Sequence[Place], turn: int) -> set[Place]:

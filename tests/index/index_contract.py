@@ -38,11 +38,19 @@ from tests.shared import made_once
 INDEXES = ("record", "hbase", "metadata_bloom", "bloom")
 SCOPES = ("partition", "global")
 BUCKETS = ("bucket", *RINGS)
-KINDS = [*((index, scope) for index in INDEXES for scope in SCOPES)]
+KINDS = [
+    (index, scope)
+    for number, index in enumerate(INDEXES)
+    for scope in (SCOPES[::-1] if number % 2 else SCOPES)
+]
 KINDS += [(engine, "partition") for engine in BUCKETS]
+"""Of every other one each index but some buckets is there, and each scope."""
 
 OPENS_NO_FILE = ("record", "hbase", *BUCKETS)
 """These know no positions and ask no file."""
+
+every_other = pytest.mark.in_turn("kind", one_in=2)
+"""Of tests that make tables of their own."""
 
 CLASH = dict.fromkeys(BUCKETS, "another commit (rewrote|opened) the same file group")
 SAME_KEYS = "another commit inserted the same keys"
@@ -150,16 +158,19 @@ class IndexContract(OnAnEngine):
         assert self.told(table.tag_locations(self.given(typed))).num_rows == 0
         assert table.explain(self.given(typed)).found == 0
 
+    @every_other
     def test_a_table_without_rows_knows_no_key(self, table_uri: str, kind: Kind) -> None:
         empty = make(table_uri, *kind)
         assert self.tags(empty, rows(0, 5)) == [None] * 5
 
+    @every_other
     def test_groups_without_rows_know_no_key(self, table_uri: str, kind: Kind) -> None:
         table = make(table_uri, *kind)
         table.insert(rows(0, 30))
         table.delete(rows(0, 30))
         assert self.agrees(table, kind, rows(0, 40)) == [None] * 40
 
+    @every_other
     def test_an_older_version_answers_as_it_did(self, table_uri: str, kind: Kind) -> None:
         table = make(table_uri, *kind)
         table.insert(rows(0, 30))
@@ -187,6 +198,7 @@ class IndexContract(OnAnEngine):
         found = table.read_keys(rows(48, 52), columns=["id", "value"]).sort_by("id")
         assert found.to_pylist() == [{"id": "k000048", "value": 48}, {"id": "k000049", "value": 49}]
 
+    @every_other
     def test_a_null_and_an_empty_partition_value_name_the_same_key(
         self, table_uri: str, kind: Kind
     ) -> None:
@@ -207,6 +219,7 @@ class IndexContract(OnAnEngine):
         assert table.delete(self.given(asked.slice(0, 4))).deleted == 1
         assert table.scan().count() == 9
 
+    @every_other
     def test_rows_that_repeat_a_key_are_all_found(self, table_uri: str, kind: Kind) -> None:
         table = make(table_uri, *kind)
         table.insert(rows(0, 30))
@@ -214,6 +227,7 @@ class IndexContract(OnAnEngine):
         assert sum(place is not None for place in self.agrees(table, kind, asked)) == 50
         self.finds(table, asked, 50)
 
+    @every_other
     def test_composite_keys_tell_their_parts_apart(self, table_uri: str, kind: Kind) -> None:
         schema = pa.schema([("a", pa.string()), ("b", pa.int32()), ("value", pa.int32())])
         chosen = fitting(kind[0], {**SMALL, "key_scope": kind[1]})
@@ -225,6 +239,7 @@ class IndexContract(OnAnEngine):
         asked = pa.table({"a": ["x", "y", "y"], "b": pa.array([2, 2, 1], pa.int32())})
         assert [one is not None for one in self.tags(table, asked)] == [True, False, True]
 
+    @every_other
     def test_keys_of_any_script_are_found_again(self, table_uri: str, kind: Kind) -> None:
         """In many files, with keys that Java and the order of bytes put in another order."""
         texts = ["plain", "ümläut", "\U0001f600", "\uffff", "\ue000z", "a\x00b", "x" * 300, " "]
@@ -317,6 +332,7 @@ class HistoryContract(OnAnEngine):
 
 
 class RaceContract(HistoryContract):
+    @pytest.mark.each_once
     @pytest.mark.parametrize("partitions", [None, "files", "column_stats"])
     def test_a_compaction_between_hides_no_writer_and_invents_none(
         self, table_uri: str, kind: Kind, between: Callable[[Any], None], partitions: str | None

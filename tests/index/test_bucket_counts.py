@@ -109,6 +109,7 @@ def with_buckets(table: Table, count: int) -> Table:
     return metatable.open(table.uri, FAST)
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("count", [1, 7])
 @pytest.mark.parametrize("form", ["plain", "hash"])
 def test_the_number_of_buckets_is_only_how_files_are_cut(

@@ -51,6 +51,7 @@ def by_value(table: metatable.Table, asked: pa.Table) -> pa.Table:
     return engine.to_table(confirmed(engine, given, given, inputs, find, view))
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("scope", ["partition", "global"])
 @pytest.mark.parametrize("index", INDEXES)
 def test_answers_by_row_are_those_by_value(

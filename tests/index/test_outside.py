@@ -119,6 +119,7 @@ def test_of_two_writers_with_one_instant_one_is_believed(table: Table) -> None:
     assert table.verify().findings == ()
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("small", [0, entries.SMALL_ENTRIES], ids=["asked", "kept"])
 @pytest.mark.parametrize("scope", ["global", "partition"])
 def test_what_a_commit_moved_deleted_and_brought_back_is_undone_with_it(
@@ -213,6 +214,7 @@ HISTORIES: dict[str, tuple[list[Step], Step]] = {
 }
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("history", HISTORIES)
 @pytest.mark.parametrize("scope", ["global", "partition"])
 def test_a_kill_at_any_request_of_the_store_leaves_the_old_version_whole(

@@ -25,6 +25,7 @@ from tests.index.index_contract import (
     IndexContract,
     Kind,
     RaceContract,
+    every_other,
 )
 from tests.index.rows import SCHEMA, expected_tags, fitting, make, rows, told_tags
 
@@ -56,6 +57,7 @@ class TestTags(IndexContract):
         assert tagged.drop_columns(["_location"]).equals(asked)
         assert self.checked(table, asked, tagged, kind) == 5
 
+    @pytest.mark.each_once
     @pytest.mark.parametrize("form", ["pandas", "polars", "reader", "batch"])
     def test_anything_arrow_like_is_tagged(
         self, table: metatable.Table, kind: Kind, form: str
@@ -78,6 +80,7 @@ class TestTags(IndexContract):
         expected = pa.concat_tables([rows(40, 50), rows(60, 70), rows(90, 100)])
         assert kept.equals(expected.combine_chunks())
 
+    @every_other
     def test_a_repeated_key_is_asked_for_once(self, table_uri: str, kind: Kind) -> None:
         table = make(table_uri, *kind)
         table.insert(rows(0, 30))
@@ -116,6 +119,7 @@ KEYS: list[tuple[pa.DataType, list[object]]] = [
 ]
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("index", INDEXES)
 @pytest.mark.parametrize(("type_", "values"), KEYS, ids=[str(one[0]) for one in KEYS])
 def test_keys_of_every_type_are_found_again(
