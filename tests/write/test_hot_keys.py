@@ -15,6 +15,7 @@ from metatable.write import prepare
 BATCHES, ROWS = 60, 1000
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("identity", [[KEY], [KEY, PATH]], ids=len)
 @pytest.mark.parametrize("ordering", ["at", None])
 def test_a_task_holds_a_row_a_key_of_each_piece(

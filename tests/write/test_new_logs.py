@@ -139,6 +139,7 @@ def view(request: pytest.FixtureRequest, tmp_path: Path) -> TableView:
     return Snapshot(store, newest)
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("seed", range(6))
 def test_logs_made_together_are_those_made_alone(
     view: TableView, seed: int, monkeypatch: pytest.MonkeyPatch

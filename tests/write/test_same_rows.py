@@ -49,6 +49,7 @@ def _one_key_otherwise(body: bytes) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("index", ["record", "metadata_bloom"])
 @pytest.mark.parametrize("other", [_without_the_first, _one_key_otherwise])
 def test_a_file_of_other_rows_is_not_adopted(
