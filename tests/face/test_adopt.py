@@ -990,7 +990,7 @@ def test_killed_anywhere_it_is_adopted_or_as_it_was(whose: str, tmp_path: Path) 
     run(store)
     limits = backend.kills()
     assert len(limits) >= 6
-    for limit in one_in(3, [0, *limits]):
+    for limit in one_in(6, [0, *limits]):
         uri = tmp_path / f"killed-{limit}"
         shutil.copytree(origin, uri)
         store, backend = watched(str(uri), limit=limit)
@@ -1298,7 +1298,7 @@ def test_a_table_that_is_written_without_a_pause_keeps_its_index(
     assert (table.options.index, table.verify().findings) == ("metadata_bloom", ())
 
 
-@pytest.mark.parametrize("seed", range(12 if LONG else 2))
+@pytest.mark.parametrize("seed", range(12 if LONG else 1))
 def test_histories_with_changes_of_the_index(seed: int, tmp_path: Path) -> None:
     random, uri = Random(seed), tmp_path / "table"
     scope = ("partition", "global")[seed % 2]

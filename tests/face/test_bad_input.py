@@ -31,6 +31,8 @@ from metatable.storage.store import Store
 from metatable.write import prepare
 from tests.index.rows import SCHEMA, make, rows
 
+pytestmark = pytest.mark.in_turn("made")
+
 KINDS = [("record", "global"), ("record", "partition"), ("metadata_bloom", "partition")]
 FAST = {"durable": "false"}
 
@@ -158,6 +160,7 @@ def test_a_missing_key_column_is_named(table: metatable.Table) -> None:
             getattr(table, verb)(rows(100, 103).drop_columns(["id"]))
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("index", ["record", "metadata_bloom"])
 @pytest.mark.parametrize("scope", ["partition", "global"])
 def test_rows_without_a_key_partition_or_ordering_column_are_refused_not_filled_in(
@@ -248,6 +251,7 @@ def any_table(request: pytest.FixtureRequest, table_uri: str) -> metatable.Table
     return table
 
 
+@pytest.mark.in_turn("verb", "any_table", one_in=3)
 @pytest.mark.parametrize(
     ("column", "values", "told"),
     [
@@ -271,6 +275,7 @@ def test_meta_columns_that_name_no_keys_are_refused(
         getattr(any_table, verb)(given)
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize(
     "kind",
     [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())],
@@ -610,17 +615,17 @@ VERBS: Mapping[str, Callable[[metatable.Table], Any]] = {
 WRITERS = ("insert", "upsert", "delete", "compact", "rollback")
 
 
-@pytest.mark.parametrize("made", ["nothing", "folder", "file"])
-def test_a_path_that_is_no_table_is_refused(tmp_path: Path, made: str) -> None:
+@pytest.mark.parametrize("there", ["nothing", "folder", "file"])
+def test_a_path_that_is_no_table_is_refused(tmp_path: Path, there: str) -> None:
     place = tmp_path / "place"
-    if made == "folder":
+    if there == "folder":
         place.mkdir()
         (place / "notes.txt").write_text("mine")
-    if made == "file":
+    if there == "file":
         place.write_text("mine")
     with refused(tmp_path, metatable.NotFoundError, "there is no table here", path=str(place)):
         metatable.open(place)
-    assert place.exists() == (made != "nothing")
+    assert place.exists() == (there != "nothing")
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"checksum":"0","body":{}}', "flip"])

@@ -122,6 +122,7 @@ def _check(found: list[Row], model: Model, before: Told, after: Told) -> None:
     assert by_identity == expected
 
 
+@pytest.mark.each_once
 @pytest.mark.both_table_types
 @pytest.mark.parametrize("seed", range(20 if LONG else 1))
 @pytest.mark.parametrize("small_bytes", [0, 1 << 20])

@@ -290,6 +290,7 @@ def test_logs_of_before_are_read_by_hudi_whatever_changes(
     assert table.verify().findings == ()
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("log_format", ["avro", "parquet"])
 @pytest.mark.parametrize("index", ["record", "metadata_bloom"])
 def test_logs_of_new_rows_go_where_a_column_comes_beside_nested_ones(
@@ -995,6 +996,7 @@ WIDER = [
 ]
 
 
+@pytest.mark.each_once
 @pytest.mark.both_table_types
 @pytest.mark.parametrize("number", range(60 if LONG else 2))
 def test_any_history_of_columns_is_read_as_if_all_rows_were_written_anew(

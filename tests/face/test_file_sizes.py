@@ -14,6 +14,8 @@ import metatable
 from metatable.data.rows import taking
 from metatable.write import bins, groups, planning, profile, written_files
 
+pytestmark = pytest.mark.in_turn("index")
+
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("value", pa.int64())])
 INDEXES = ("record", "metadata_bloom")
 

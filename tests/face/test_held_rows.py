@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import metatable
 from metatable.write import held_rows as held
 from metatable.write.task_rows import TaskRows
-from tests.long import LONG
+from tests.long import examples
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("value", pa.int64())])
 CITIES = ("Ulm", "Bonn", "Jena")
@@ -84,7 +84,7 @@ KEYS = st.lists(st.integers(0, 60), min_size=1, max_size=50, unique=True)
 STEPS = st.lists(st.tuples(st.sampled_from(["upsert", "upsert", "delete"]), KEYS), max_size=4)
 
 
-@settings(max_examples=25 if LONG else 12, deadline=None)
+@settings(max_examples=examples(8, 25), deadline=None)
 @given(STEPS, st.integers(0, 3), st.sampled_from(["global", "partition"]))
 def test_rows_taken_by_number_are_written_as_those_dealt(
     tmp_path_factory: pytest.TempPathFactory,

@@ -279,15 +279,9 @@ class Bucket(History):
     }
 
 
-MACHINES = (
-    RecordGlobal,
-    RecordPartition,
-    MetadataBloomGlobal,
-    MetadataBloomPartition,
-    Bucket,
-)
-if LONG:  # in short, tests/index/index_contract.py has histories of every index
-    MACHINES = (*MACHINES, BloomGlobal, BloomPartition)
+MACHINES: tuple[type[History], ...] = (RecordGlobal, MetadataBloomPartition, Bucket)
+if LONG:  # in short, tests/index/index_contract.py has histories of every index in both scopes
+    MACHINES += (RecordPartition, MetadataBloomGlobal, BloomGlobal, BloomPartition)
 
 LENGTH = settings(
     max_examples=100 if LONG else 2,

@@ -217,7 +217,7 @@ def test_a_kill_at_any_call_leaves_the_old_or_the_new_version(name: str, tmp_pat
     _settled(dry, [new])
     limits = [0, *backend.kills()]
     assert len(limits) >= 2
-    limits = one_in(8, limits, list(CASES).index(name))
+    limits = one_in(12, limits, list(CASES).index(name))
     seen: set[tuple[str, ...]] = set()
     for limit in limits:
         uri = _copy(origin, tmp_path / "killed")
@@ -238,6 +238,7 @@ def table(tmp_path: Path) -> Table:
     return table
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("retries", [0, 1])
 @pytest.mark.parametrize("recoveries", [1, 3])
 @pytest.mark.parametrize(
@@ -276,6 +277,7 @@ def test_a_writer_that_wakes_after_recovery_leaves_nothing_and_begins_anew(
     _settled(table.uri, [scanned(table)])
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("archives", [False, True])
 @pytest.mark.parametrize("name", ["clustering", "buckets split"])
 def test_a_service_that_wakes_after_recovery_leaves_no_file(

@@ -60,6 +60,7 @@ def given(rows: list[Row], *names: str) -> pa.Table:
     return arrow(rows).select(list(names))
 
 
+@pytest.mark.each_once
 @pytest.mark.both_table_types
 @pytest.mark.parametrize(
     ("index", "scope", "ordering"),

@@ -234,6 +234,7 @@ def test_bytes_of_128_and_more_are_no_less_to_any_reader(table_uri: str, kind: A
     assert table.describe().log_files == 0
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("late", LATE)
 @pytest.mark.parametrize("index", ["record", "metadata_bloom", "bucket"])
 def test_a_row_that_follows_a_delete_is_there_for_every_reader(
@@ -277,6 +278,7 @@ def test_only_rows_of_deleted_keys_make_a_file_anew(
     assert len(scanned(table)) == 3
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("stats_columns", [0, 32])
 @pytest.mark.parametrize("index", ["record", "metadata_bloom", "bucket"])
 def test_a_row_whose_stored_one_has_a_null_to_order_by_makes_a_file_anew(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ from metatable.storage.errors import (
 )
 from metatable.storage.store import Store
 from tests.index.rows import SCHEMA, make, rows
+from tests.shared import made_once
 from tests.storage.s3_server import serving
 
 FAST = {"durable": "false"}
@@ -889,11 +891,15 @@ MISTAKES = [
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    made = make(str(tmp_path / "t"), "metadata_bloom", "partition")
-    made.insert(rows(0, 60))
+def place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = made_once(tmp_path_factory, "mistaken", _made)
+    shutil.copytree(made, tmp_path / "t")
     (tmp_path / "notes.txt").write_text("mine")
     return tmp_path
+
+
+def _made(uri: str) -> None:
+    make(uri, "metadata_bloom", "partition").insert(rows(0, 60))
 
 
 def contents(place: Path) -> dict[str, str]:

@@ -81,6 +81,7 @@ def table(table_uri: str) -> Table:
     return table
 
 
+@pytest.mark.each_once
 @pytest.mark.both_table_types
 @pytest.mark.parametrize(("index", "scope", "ordering"), one_in(2, ORDERED))
 def test_after_any_overwrites_rows_index_and_hudi_are_those_of_a_dict(
@@ -368,6 +369,7 @@ def test_a_bucket_keeps_its_id_and_is_written_without_rows(table_uri: str) -> No
     check(table, model, few(0, *range(12)))
 
 
+@pytest.mark.each_once
 @pytest.mark.both_table_types
 @pytest.mark.parametrize(
     ("by", "late"),

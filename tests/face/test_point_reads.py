@@ -228,6 +228,7 @@ def test_a_damaged_page_is_told_with_its_place(tmp_path: Path) -> None:
         table.read_keys(rows(0, 300))
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("index", ["record", "metadata_bloom"])
 @pytest.mark.parametrize("column", ["_hoodie_record_key", "note"])
 @pytest.mark.parametrize("part", [0, 1], ids=["bounds", "places"])

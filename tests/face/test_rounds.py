@@ -284,6 +284,7 @@ found by its lease, hidden from Hudi by `inflight`, and undone by its markers; w
 there; and nobody is told of a root before it is certain that it counts."""
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize(
     ("done", "action", "other"),
     [(committed, "commit", "replacecommit"), (overwritten, "replacecommit", "commit")],

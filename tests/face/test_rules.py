@@ -14,6 +14,8 @@ from metatable import col
 from metatable.metadata.partitions import record_index
 from metatable.storage.errors import UsageError
 
+pytestmark = pytest.mark.in_turn("index")
+
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),

@@ -62,6 +62,7 @@ def test_rows_come_as_near_by_from_a_store_that_answers_late(
         del batches
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("through", [Rounds, Sleeping])
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_what_is_wrong_with_a_file_is_told_when_its_turn_comes(

@@ -92,6 +92,7 @@ def test_a_compaction_inside_a_move_neither_stops_it_nor_brings_the_old_place_ba
     beside.check()
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("major", [True, False])
 def test_a_compaction_that_publishes_after_a_move_does_not_hide_it(
     beside: Beside, between: Any, major: bool
@@ -105,6 +106,7 @@ def test_a_compaction_that_publishes_after_a_move_does_not_hide_it(
     beside.check()
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("partition", ["files", "column_stats", "the index's own"])
 def test_a_commit_and_a_compaction_of_one_partition_inside_an_insert_do_not_disturb_it(
     beside: Beside, between: Any, partition: str
@@ -139,6 +141,7 @@ def test_writers_of_different_file_groups_do_not_wait_for_each_other(
     beside.check()
 
 
+@pytest.mark.each_once
 @pytest.mark.both_table_types
 def test_two_updates_of_one_file_group_are_both_kept(beside: Beside, between: Any) -> None:
     between(lambda: beside.upsert(rows(0, 3, 2)))
@@ -146,6 +149,7 @@ def test_two_updates_of_one_file_group_are_both_kept(beside: Beside, between: An
     beside.check()
 
 
+@pytest.mark.each_once
 @pytest.mark.both_table_types
 def test_a_key_that_two_writers_insert_is_there_once(beside: Beside, between: Any) -> None:
     between(lambda: beside.upsert(rows(40, 44, 2, "la")))
@@ -154,6 +158,7 @@ def test_a_key_that_two_writers_insert_is_there_once(beside: Beside, between: An
     beside.check()
 
 
+@pytest.mark.each_once
 @pytest.mark.both_table_types
 def test_an_insert_that_loses_its_race_refuses_the_keys_that_are_there_now(
     beside: Beside, between: Any
@@ -223,6 +228,7 @@ def test_compactions_of_different_buckets_do_not_disturb_each_other(
     beside.check()
 
 
+@pytest.mark.each_once
 @pytest.mark.both_table_types
 def test_a_writer_begun_before_a_rollback_starts_again_after_it(
     beside: Beside, between: Any

@@ -48,6 +48,8 @@ from tests.model import (
     scanned,
 )
 
+pytestmark = pytest.mark.in_turn("table")
+
 
 def test_an_instant_that_was_withdrawn_is_never_given_out_again(
     one: Table, monkeypatch: pytest.MonkeyPatch

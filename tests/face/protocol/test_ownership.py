@@ -45,6 +45,8 @@ from tests.model import (
     scanned,
 )
 
+pytestmark = pytest.mark.in_turn("table")
+
 
 @pytest.mark.parametrize("end", ["conflict", "death"])
 def test_a_writer_that_gives_up_keeps_index_files_made_in_its_millisecond(

@@ -48,6 +48,8 @@ from tests.model import (
     scanned,
 )
 
+pytestmark = pytest.mark.in_turn("table")
+
 
 def test_a_root_that_is_a_copy_of_another_is_damage_and_nobody_spins(one: Table) -> None:
     root = Path(one.uri, version_path(one.version))

@@ -49,6 +49,8 @@ from tests.model import (
     scanned,
 )
 
+pytestmark = pytest.mark.in_turn("table")
+
 
 @pytest.mark.parametrize("damage", [None, b"", b"{}", b"no json"])
 @pytest.mark.parametrize("twin", [True, False])
