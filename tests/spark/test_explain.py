@@ -21,6 +21,8 @@ from metatable.storage.errors import UsageError
 from tests.engine_contract import NUMBERS, count_rows, plus, refuse
 from tests.index.rows import make, rows
 
+pytestmark = pytest.mark.in_turn("table")
+
 CITY = "element_at(array('amsterdam', 'berlin', 'cairo'), cast(id % 3 as int) + 1) as city"
 KINDS = [("record", "global"), ("metadata_bloom", "partition"), ("metadata_bloom", "global")]
 PLUS = pa.schema([pa.field("plus", pa.int64(), nullable=False)])

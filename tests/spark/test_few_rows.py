@@ -22,7 +22,7 @@ from metatable.storage.store import Store
 from metatable.write import few_rows
 from metatable.write.few_rows import prepared_near
 from tests.index.rows import make, rows
-from tests.long import one_in
+from tests.long import each_once
 from tests.spark.settings import settings
 from tests.spark.telling import telling
 
@@ -33,7 +33,7 @@ SAID = ("what it is", None, 0, 1 << 62)
 
 @pytest.mark.parametrize(
     ("rewritten_bytes", "most", "engine", "said"),
-    [(*one, said) for turn, one in enumerate(WRITTEN) for said in one_in(2, SAID, turn)],
+    [(*one, said) for one, said in each_once(WRITTEN, SAID)],
 )
 def test_few_rows_are_written_here_unless_much_is_made_anew(
     spark: Any,

@@ -55,6 +55,7 @@ def judged(
         assert ours
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("written_as", one_in(3, [*OPTIONS]))
 def test_after_ten_upserts_over_each_other_spark_finds_the_rows(
     tmp_path: Path, reader: Any, written_as: str
@@ -62,6 +63,7 @@ def test_after_ten_upserts_over_each_other_spark_finds_the_rows(
     judged(reader, tmp_path, *after_ten_upserts(written_as))
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("fresh", ["as ours", "page index", "dictionary falls back"])
 def test_spark_finds_rows_where_some_columns_alone_have_a_page_index(
     tmp_path: Path, reader: Any, fresh: str

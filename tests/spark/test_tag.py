@@ -18,7 +18,7 @@ from metatable.metadata.hfiles import entries
 from metatable.storage import cache
 from metatable.storage.errors import UsageError
 from tests.index.rows import expected_tags, make, rows, told_tags
-from tests.long import LONG
+from tests.long import LONG, one_in
 
 PLAN_VALUES = "metatable.spark.engine.PLAN_VALUES"
 
@@ -30,7 +30,7 @@ def _sorted_tags(tagged: pa.Table) -> list[Any]:
     return sorted(told, key=repr)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+@pytest.mark.parametrize("kind", one_in(2, KINDS), ids="-".join)
 def test_tags_on_spark_equal_tags_in_process(
     spark: Any, table_uri: str, kind: tuple[str, str]
 ) -> None:
@@ -119,6 +119,7 @@ def _told(tagged: Any, *, by_plan: bool) -> list[Any]:
     return _sorted_tags(tagged.toArrow())
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("scope", ["global", "partition"])
 @pytest.mark.parametrize("log", [False, True], ids=["base files", "logs"])
 def test_locations_that_the_plan_carries_are_those_that_come_from_python(
@@ -312,7 +313,7 @@ def test_record_keys_on_spark_have_the_same_text_under_another_time_zone(
     assert tagged["_location"].null_count == 0
 
 
-@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+@pytest.mark.parametrize("kind", one_in(2, KINDS), ids="-".join)
 def test_columns_that_arrow_lacks_pass_by(
     spark: Any, table_uri: str, kind: tuple[str, str]
 ) -> None:

@@ -216,6 +216,7 @@ def _lose_what_is_kept(spark: Any) -> None:
         held[number].unpersist(True)
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("same", [True, False])
 @pytest.mark.parametrize("verb", ["upsert", "delete"])
 def test_rows_that_come_out_otherwise_when_an_executor_is_lost_are_not_written(
@@ -374,6 +375,7 @@ def test_columns_that_are_not_the_tables_are_refused_before_a_row_is_worked_out(
             verb(frame)
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 @pytest.mark.parametrize("near", [True, False])
 def test_what_spark_has_no_type_for_is_written_back(
