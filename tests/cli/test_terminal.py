@@ -29,6 +29,7 @@ from metatable.cli.main import build_parser, main
 from metatable.cli.render import columns
 from metatable.cli.terminal import cut, width_of
 from tests.index.rows import make, rows
+from tests.shared import made_once
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FAST = ["--storage-option", "durable=false"]
@@ -63,9 +64,12 @@ class Terminal(io.TextIOWrapper):
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Ninety rows with notes that are wider than a terminal."""
-    table = make(str(tmp_path_factory.mktemp("terminal") / "table"), "record", "global")
-    table.insert(rows(0, 90), note={"why": "words that go on " * 6})
-    return table.uri
+
+    def noted(uri: str) -> None:
+        table = make(uri, "record", "global")
+        table.insert(rows(0, 90), note={"why": "words that go on " * 6})
+
+    return str(made_once(tmp_path_factory, "terminal", noted))
 
 
 @pytest.fixture

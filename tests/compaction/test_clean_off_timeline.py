@@ -21,6 +21,7 @@ from tests.face.protocol.making import BEFORE_PUT, FAST, dies, made, newest, rec
 from tests.faults import dying
 from tests.long import one_in
 from tests.model import arrow, completed, data_files, read_by_hudi, scanned
+from tests.shared import made_once
 
 pytestmark = pytest.mark.in_turn("origin")
 
@@ -33,9 +34,9 @@ OFF = 5
 @pytest.fixture(scope="module", params=one_in(2, ["record", "metadata_bloom", "record-avro"]))
 def origin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Nine commits, of which a later one replaces files of others."""
-    folder = tmp_path_factory.mktemp("origin") / "table"
-    grown(made(str(folder), request.param, **ALL))
-    return folder
+    index = request.param
+    name = f"off-timeline-{index}"
+    return made_once(tmp_path_factory, name, lambda uri: grown(made(uri, index, **ALL)))
 
 
 @pytest.fixture

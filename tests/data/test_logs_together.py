@@ -21,6 +21,7 @@ from metatable.data.reading.logs_together import logs_together
 from metatable.data.reading.slice_reader import logs_of_each, stream_slice
 from metatable.storage import cache
 from tests.model import SCHEMA, arrow, scanned
+from tests.shared import made_once
 
 CITIES = [f"c{number}" for number in range(9)]
 COLUMNS = pa.schema([SCHEMA.field("id"), SCHEMA.field("v")])
@@ -54,7 +55,7 @@ def made(uri: str) -> Table:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
-    return made(str(tmp_path_factory.mktemp("logs") / "table"))
+    return metatable.open(made_once(tmp_path_factory, "logs", made), {"durable": "false"})
 
 
 def slices(table: Table) -> list[FileSlice]:

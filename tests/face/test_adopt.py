@@ -53,6 +53,7 @@ from tests.faults import Refused, watched
 from tests.index.rows import fitting
 from tests.long import LONG, one_in
 from tests.model import SCHEMA, Model, Row, arrow, check, listed, read_by_hudi, scanned
+from tests.shared import made_once
 
 FAST = {"durable": "false"}
 SMALL: dict[str, Any] = {"file_rows": 4, "lease_seconds": 0, "hfile_codec": "none"}
@@ -751,10 +752,12 @@ def with_properties(uri: str, **changed: str) -> None:
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table of another writer; never to be touched."""
-    path = tmp_path_factory.mktemp("others") / "table"
-    grown(path)
-    stripped(path)
-    return path
+
+    def of_others(uri: str) -> None:
+        grown(Path(uri))
+        stripped(Path(uri))
+
+    return made_once(tmp_path_factory, "others", of_others)
 
 
 @pytest.fixture

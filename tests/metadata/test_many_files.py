@@ -27,15 +27,15 @@ from metatable.storage import cache
 from metatable.storage.arrays import UInt64s
 from metatable.storage.store import Store
 from metatable.storage.word_places import WordPlaces
+from tests.shared import made_once
 
 FILES = 2000
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
-    folder = tmp_path_factory.mktemp("many") / "table"
-    make_ours(Path(folder), FILES)
-    return metatable.open(folder)
+    made = made_once(tmp_path_factory, "many_files", lambda uri: make_ours(Path(uri), FILES))
+    return metatable.open(made)
 
 
 def level_1(table: Table) -> int:
