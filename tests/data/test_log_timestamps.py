@@ -27,6 +27,7 @@ def read(table: metatable.Table) -> list[Any]:
     return [row["v"] for batch in batches for row in batch.to_pylist()]
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("name", WITHIN)
 @pytest.mark.parametrize("log_format", ["avro", "parquet"])
 def test_the_wheel_refuses_them_in_avro_logs_alone(

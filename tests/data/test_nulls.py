@@ -68,6 +68,7 @@ def of_arrow() -> Any:
     )
 
 
+@pytest.mark.each_once
 @pytest.mark.both_table_types
 @pytest.mark.parametrize("made", [of_polars, of_arrow])
 @pytest.mark.parametrize("verb", ["upsert", "bulk_insert", "insert_overwrite", "merge"])
@@ -80,6 +81,7 @@ def test_null_structs_with_a_required_field_are_written(
     assert table.verify().findings == ()
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("new_groups", ["base", "log"])
 @pytest.mark.parametrize("log_format", ["avro", "parquet"])
 def test_null_structs_with_a_required_field_are_read_from_logs(
@@ -98,6 +100,7 @@ def test_null_structs_with_a_required_field_are_read_from_logs(
     assert table.verify().findings == ()
 
 
+@pytest.mark.each_once
 @pytest.mark.both_table_types
 @pytest.mark.parametrize("verb", ["upsert", "merge"])
 def test_a_struct_with_a_required_field_may_be_left_out_or_come_later(

@@ -28,6 +28,8 @@ from metatable.storage.parquet.page_places import KeyPages, Wanted
 from tests.index.rows import SCHEMA, rows
 from tests.long import one_in
 
+pytestmark = pytest.mark.each_once
+
 NAMES = (None, ["note", "id"], ["value"], ["id"])
 
 

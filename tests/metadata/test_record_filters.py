@@ -61,6 +61,7 @@ def found(table: metatable.Table, rows: pa.Table) -> list[bool]:
     return [bool(one) for one in located.combine_chunks().is_valid().to_pylist()]
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("options", [{}, {"record_key_form": "plain"}], ids=["hash", "plain"])
 @pytest.mark.parametrize("codec", ["zstd", "none"])
 def test_a_tag_says_the_same_with_filters_and_without(

@@ -53,6 +53,7 @@ def put(store: Store, entries: dict[bytes, bytes], **options: object) -> None:
         file.add(binary(entries), binary(entries.values()))
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("codec", SUPPORTED)
 @pytest.mark.parametrize("index_chunk_bytes", [600, 128 << 10])
 def test_what_prefixes_begin_with_is_fetched_together(
@@ -82,6 +83,7 @@ def test_what_prefixes_begin_with_is_fetched_together(
     assert every.counters[fetched] < 10
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("codec", SUPPORTED)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("on_disk", [True, False], ids=["disk", "objects"])

@@ -50,6 +50,7 @@ def bisected_below(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     return most
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_keys_of_one_size_are_answered_as_a_dict_does(

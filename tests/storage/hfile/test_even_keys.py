@@ -54,6 +54,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return told
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("group_bytes", [5_000, 4 << 20])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD, Codec.GZ])
 @pytest.mark.parametrize("shape", SHAPES)

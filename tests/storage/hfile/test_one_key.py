@@ -107,6 +107,7 @@ def test_keys_that_no_record_has_room_for_are_not_there() -> None:
     assert told(b"", b"") is None
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("form", [forms.OURS, forms.HUDI, forms.HBASE], ids=["we", "Hudi", "HBase"])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZ, Codec.ZSTD])
 @pytest.mark.parametrize("values", VALUES)

@@ -71,6 +71,7 @@ def many_keys_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(many_keys, "FEW_KEYS", 0)
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("level", [ZSTD_REPEATS_ONLY, ZSTD_LEVEL], ids=["packed", "by zstd"])
 @pytest.mark.parametrize("around", [0, 4, 48])
 @pytest.mark.parametrize("shape", SHAPES)
@@ -88,6 +89,7 @@ def test_keys_are_answered_as_a_dict_does(
             assert ask(file, asked) == [held.get(key) for key in asked]
 
 
+@pytest.mark.each_once
 @pytest.mark.usefixtures("many_keys_are_one")
 @pytest.mark.parametrize("level", [ZSTD_REPEATS_ONLY, ZSTD_LEVEL], ids=["packed", "by zstd"])
 @pytest.mark.parametrize("shape", SHAPES)

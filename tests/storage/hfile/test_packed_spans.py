@@ -73,6 +73,7 @@ def others(key: bytes) -> list[bytes]:
     return [key[:place] + bytes((key[place] ^ 1,)) + key[place + 1 :] for place in range(len(key))]
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("keep", [True, False], ids=["kept", "not kept"])
 @pytest.mark.parametrize("read_bytes", [3_000, 40_000, 4 << 20])
 @pytest.mark.parametrize("kind", KINDS)

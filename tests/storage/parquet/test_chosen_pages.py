@@ -80,6 +80,7 @@ def some(count: int, seed: int = 0, of: int = 600) -> Any:
     return np.sort(np.random.default_rng(seed).choice(of, count, replace=False))
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize(
     ("options", "pages"),
     [*((options, UNEVEN) for options in OPTIONS.values()), (OPTIONS["as ours"], PAGES)],
@@ -160,6 +161,7 @@ def test_a_thread_that_has_all_pages_takes_more_of_them_together(
     assert sum(alone) <= sum(few)  # a dictionary is in each block
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("few", [0, 1 << 20])
 def test_texts_are_found_by_whatever_blocks(
@@ -192,6 +194,7 @@ def test_texts_are_found_by_whatever_blocks(
             assert sorted(told) == wanted[:-1]
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("few", [0, 1 << 20], ids=["one by one", "together"])
 @pytest.mark.parametrize("keys", [12, 40, 90], ids=["short keys", "keys", "long keys"])
 @pytest.mark.parametrize("size", [80, 160, 300])
@@ -401,6 +404,7 @@ def spoiled(store: Store, raw: bytes, field: str) -> Iterator[PagedFile]:
         yield opened(store, bytes(bad), f"{field}-{turn}")
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize(
     ("field", "least"), [("places", 60), ("bounds", 3), ("pages", 40)], ids=str
 )

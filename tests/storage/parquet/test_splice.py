@@ -108,6 +108,7 @@ def test_a_file_all_of_whose_chunks_are_copied_is_the_same_to_the_byte(
         assert spliced(like, metadata=like.metadata) == raw
 
 
+@pytest.mark.each_once
 @EVERY_OPTION
 @pytest.mark.parametrize("first", [0, 1], ids=["even", "odd"])
 def test_columns_of_any_type_are_replaced(
@@ -118,6 +119,7 @@ def test_columns_of_any_type_are_replaced(
     judged(tmp_path, raw, with_all(ROWS, new))
 
 
+@pytest.mark.each_once
 @pytest.mark.parametrize("stored_as", one_in(2, [*OPTIONS]))
 @pytest.mark.parametrize("fresh_as", ["as ours", "pages v2", "plain"])
 def test_chunks_of_other_codecs_pages_and_encodings_stand_together(
