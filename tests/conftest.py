@@ -136,11 +136,13 @@ TOGETHER = (
     "tests/test_wheel.py",
 )
 """What their tests share (tables, a JVM, all sources) takes longer than some of the tests."""
+ROOMS = ("services", "spark")
+"""And what those of a whole room share: servers of each kind, a session."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Under xdist the tests of tests/spark stay together on one worker, so one session will do;
+    """Under xdist the tests of each of ROOMS stay together on one worker, so one session will do;
     so do those of each module of TOGETHER.
 
     (`--dist loadgroup` is meant for this, but the group's name, put behind the test's, is lost
@@ -153,9 +155,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             module = nodeid.partition("::")[0]
-            if module.startswith("tests/spark/"):
-                return "spark"
-            return module if module in TOGETHER else nodeid
+            if module in TOGETHER:
+                return module
+            room = module.removeprefix("tests/").partition("/")[0]
+            return room if room in ROOMS else nodeid
 
     return Together(config, log)
 

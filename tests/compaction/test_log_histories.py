@@ -25,7 +25,7 @@ from tests.model import Identity, Model, Row, arrow, listed, read_by_hudi, scann
 
 TABLES = ("record-avro", "metadata_bloom-parquet", "bloom-parquet", "bucket-avro")
 CITIES = ("ny", "sf")
-STEPS = 25 if LONG else 10
+STEPS = 25 if LONG else 8
 SEEDS = range(30 if LONG else 1)
 
 State = dict[Identity, Row]

@@ -197,6 +197,9 @@ SELDOM = (
     "rollback of an overwrite",
     "rollback of a resize",
     "rollback of a clustering",
+    "delete of all",
+    "rollback of the first",
+    "overwrite, keys outside",
 )
 """Their steps are those of others: with METATABLE_LONG=1."""
 

@@ -63,6 +63,7 @@ def stored_commit(table: Table, instant: str | None) -> list[Path]:
     return [home / f"{instant}.deltacommit", home / f"metatable/commits/{instant}.json"]
 
 
+@pytest.mark.in_turn("index")
 @BOTH
 def test_the_first_log_of_a_group_has_the_instant_of_its_commit(table_uri: str, index: str) -> None:
     table = created(table_uri, index)
@@ -80,6 +81,7 @@ def test_the_first_log_of_a_group_has_the_instant_of_its_commit(table_uri: str, 
     assert Path(table_uri, "city=ny/.hoodie_partition_metadata").is_file()
 
 
+@pytest.mark.in_turn("index")
 @BOTH
 def test_later_logs_go_on_the_group_and_both_orders_merge(table_uri: str, index: str) -> None:
     table, model = created(table_uri, index), Model(False, True)
@@ -161,6 +163,7 @@ def test_a_plan_names_no_base_and_the_first_base_is_no_merge(table_uri: str) -> 
     assert table.verify().findings == ()
 
 
+@pytest.mark.in_turn("index")
 @BOTH
 def test_a_rollback_of_the_commit_that_opened_it_takes_the_group_away(
     table_uri: str, index: str

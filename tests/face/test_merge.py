@@ -163,6 +163,7 @@ def test_in_partition_scope_the_partition_is_part_of_the_key(table_uri: str) -> 
     assert scanned(table) == [("a", "ny", 1, 1), ("a", "sf", 2, 1)]
 
 
+@pytest.mark.in_turn("table_type")
 @pytest.mark.both_table_types
 def test_older_rows_change_nothing(table_uri: str) -> None:
     table = created(table_uri, "record", "global", ordering="ts")
@@ -175,6 +176,7 @@ def test_older_rows_change_nothing(table_uri: str) -> None:
         table.merge(pa.table({"id": ["a", "a"], "v": [2, 3]}))
 
 
+@pytest.mark.in_turn("table_type")
 @pytest.mark.both_table_types
 def test_of_two_merges_at_once_both_are_there(
     table: Table, between: Callable[[Callable[[], Any]], None]
@@ -185,6 +187,7 @@ def test_of_two_merges_at_once_both_are_there(
     assert scanned(table)[0] == ("a", "ny", 100, 200)
 
 
+@pytest.mark.in_turn("table_type")
 @pytest.mark.both_table_types
 def test_values_of_every_kind_stay_what_they_are(table_uri: str) -> None:
     table = metatable.create(

@@ -285,6 +285,7 @@ def test_the_ordering_column_decides_among_the_rows_given_alone(table_uri: str) 
     assert scanned(table) == [("k01", "ny", 2, 3)]
 
 
+@pytest.mark.in_turn("table_type")
 @pytest.mark.both_table_types
 def test_changes_over_an_overwrite_are_net_rows(table: Table) -> None:
     before = table.version

@@ -35,7 +35,7 @@ from tests.long import LONG
 from tests.model import SCHEMA, Counts, Identity, Model, Row, check, listed, scanned
 from tests.services.servers import Bucket
 
-ROUNDS, SECONDS = (12, 20.0) if LONG else (1, 7.0)
+ROUNDS, SECONDS = (12, 20.0) if LONG else (1, 5.0)
 PROCESSES = 3
 MOST_LINES = 24
 """An operation tells two or three."""
