@@ -25,6 +25,7 @@ from metatable.storage.local_files import LocalFiles
 from metatable.storage.store import Store
 from metatable.write import groups, new_log, planning, written_files
 from metatable.write.made_group import MadeGroup
+from tests.long import LONG
 from tests.model import (
     SCHEMA,
     Model,
@@ -323,7 +324,7 @@ def test_values_of_all_histories_are_those_of_a_dict_and_of_hudi(
     draw = random.Random(log_format)
     table, model = created(table_uri, ordering="ts", log_format=log_format), Model(True, True)
     states = {}
-    for step in range(12):
+    for step in range(12 if LONG else 8):
         keys = draw.sample([f"k{number:02}" for number in range(20)], 8)
         rows = [row(key, step, draw.choice([None, step - 2, step, step + 2])) for key in keys]
         if step % 4 == 3:
