@@ -17,6 +17,7 @@ from tests.compaction.test_log_compaction import (
 )
 
 
+@pytest.mark.in_turn("kind")
 @pytest.mark.parametrize("kind", ["record", "metadata_bloom"])
 def test_logs_are_compacted_on_spark(spark: Any, table_uri: str, kind: str) -> None:
     table, model = filled(table_uri, kind)

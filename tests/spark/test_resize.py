@@ -12,6 +12,7 @@ from tests.index.test_ring_buckets import made
 from tests.model import Model, arrow, check
 
 
+@pytest.mark.in_turn("engine")
 @pytest.mark.parametrize("engine", RINGS)
 def test_buckets_are_resized_and_written_on_spark(spark: Any, table_uri: str, engine: str) -> None:
     table, model = made(table_uri, engine, 2), Model(is_global=False, ordering=True)
