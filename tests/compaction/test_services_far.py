@@ -100,6 +100,7 @@ def test_slices_are_waited_for_together(verb: Verb, monkeypatch: pytest.MonkeyPa
     assert len(alone) >= 4 * len(waited)
 
 
+@pytest.mark.in_turn("verb", one_in=2)
 def test_the_same_comes_of_answers_that_take_long(
     verb: Verb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +115,7 @@ def test_the_same_comes_of_answers_that_take_long(
             assert found.version == after.version
 
 
+@pytest.mark.in_turn("verb", one_in=2)
 def test_a_damaged_file_ends_it_and_nothing_is_published(
     tmp_path: Path, verb: Verb, monkeypatch: pytest.MonkeyPatch
 ) -> None:

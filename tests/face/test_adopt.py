@@ -340,7 +340,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("made_with", "scope", "index"), CASES)
+@pytest.mark.parametrize(("made_with", "scope", "index"), CASES if LONG else CASES[:5])
 def test_a_stripped_table_goes_on_as_it_was(
     made_with: str, scope: str, index: str, tmp_path: Path
 ) -> None:

@@ -280,7 +280,7 @@ class Bucket(History):
 
 
 MACHINES: tuple[type[History], ...] = (RecordGlobal, MetadataBloomPartition, Bucket)
-if LONG:  # in short, tests/index/index_contract.py has histories of every index in both scopes
+if LONG:  # in short, tests/index/index_contract.py has histories of every index
     MACHINES += (RecordPartition, MetadataBloomGlobal, BloomGlobal, BloomPartition)
 
 LENGTH = settings(

@@ -39,7 +39,7 @@ from tests.model import Model, Row, arrow, check, read_by_hudi, scanned
 GOLDEN = sorted(path.stem for path in FOLDER.glob("*.json"))
 
 BETWEEN = ("format2", "format3", "format4", "format5", "format6", "format7")
-WRITTEN = one_in(3, [name for name in GOLDEN if LONG or not name.startswith(BETWEEN)])
+WRITTEN = one_in(5, [name for name in GOLDEN if LONG or not name.startswith(BETWEEN)])
 """What lies between the oldest and the newest is as others are; to read it, to clean it and to
 commit once is enough."""
 

@@ -276,6 +276,7 @@ class HistoryContract(OnAnEngine):
             storage_options={"durable": "false"},
         )
 
+    @every_other
     def test_a_random_history_leaves_tags_that_a_plain_dict_gives(
         self, table_uri: str, kind: Kind
     ) -> None:
@@ -332,6 +333,7 @@ class HistoryContract(OnAnEngine):
 
 
 class RaceContract(HistoryContract):
+    @every_other
     @pytest.mark.each_once
     @pytest.mark.parametrize("partitions", [None, "files", "column_stats"])
     def test_a_compaction_between_hides_no_writer_and_invents_none(
