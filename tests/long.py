@@ -26,8 +26,8 @@ LONG = os.environ.get("METATABLE_LONG") == "1"
 
 def one_in(count: int, cases: Sequence[T], turn: int = 0) -> Sequence[T]:
     """Every `count`-th of these, and of the first ones that of `turn`: tests that are alike take
-    different ones. In a long run all."""
-    return cases if LONG else cases[turn % count :: count]
+    different ones; of fewer than `count` one. In a long run all."""
+    return cases if LONG else cases[turn % max(1, min(count, len(cases))) :: count]
 
 
 def each_once(*dimensions: Sequence[Any]) -> list[tuple[Any, ...]]:

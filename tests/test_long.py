@@ -6,7 +6,8 @@ from itertools import product
 
 import pytest
 
-from tests.long import each_once_of, in_turn_of
+from tests import long
+from tests.long import each_once_of, in_turn_of, one_in
 
 WHOLE = [*product(range(2), range(3), range(4))]
 """Cases of three dimensions, each a place on all of them."""
@@ -19,6 +20,19 @@ def test_each_value_of_each_dimension_is_played(turn: int) -> None:
     assert len(played) == 4
     for dimension, size in enumerate((2, 3, 4)):
         assert {place[dimension] for place in played} == {*range(size)}
+
+
+def test_of_few_cases_one_is_played_whatever_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long, "LONG", False)
+    assert [one_in(4, range(9), turn) for turn in (0, 3, 5)] == [
+        range(0, 9, 4),
+        range(3, 9, 4),
+        range(1, 9, 4),
+    ]
+    assert [list(one_in(4, [7, 8], turn)) for turn in range(4)] == [[7], [8], [7], [8]]
+    assert list(one_in(4, [], 3)) == []
+    monkeypatch.setattr(long, "LONG", True)
+    assert one_in(4, [7, 8], 1) == [7, 8]
 
 
 def test_another_turn_puts_other_values_together() -> None:
