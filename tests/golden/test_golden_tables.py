@@ -40,8 +40,8 @@ GOLDEN = sorted(path.stem for path in FOLDER.glob("*.json"))
 
 BETWEEN = ("format2", "format3", "format4", "format5", "format6", "format7")
 WRITTEN = one_in(5, [name for name in GOLDEN if LONG or not name.startswith(BETWEEN)])
-"""What lies between the oldest and the newest is as others are; to read it, to clean it and to
-commit once is enough."""
+"""What lies between the oldest and the newest is as others are; to read it, and to clean it or to
+commit once, is enough."""
 
 LONG_AGO = 1_600_000_000
 

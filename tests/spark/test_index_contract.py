@@ -1,7 +1,7 @@
 """What every index must answer, on Spark: the one that takes most steps, or, with
 METATABLE_LONG=1, all of them in both scopes. (The others are asked and written in test_placed,
 test_explain, test_write, test_spark_history and, with a real HBase, in tests/services; in process
-every index passes the suite in every run.)"""
+every index has the suite in every run.)"""
 
 from __future__ import annotations
 
