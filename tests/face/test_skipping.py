@@ -49,7 +49,7 @@ from tests.every_kind import (
 from tests.long import LONG
 
 SEED = int(os.environ.get("METATABLE_SEED", random.SystemRandom().randrange(1 << 32)))
-CASES = 1000 if LONG else 40
+CASES = 1000 if LONG else 60
 """Predicates for each of the three tables; every `SCANNED`-th is also answered by a scan."""
 SCANNED = 25
 ROWS = 600

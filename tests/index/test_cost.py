@@ -88,7 +88,7 @@ def test_a_record_lookup_opens_no_data_file_and_each_block_once(table_uri: str) 
     assert again["hfile.blocks"] == 0  # decoded once, then kept
 
 
-MANY_GROUPS = 1000 if LONG else 60
+MANY_GROUPS = 1000 if LONG else 100
 
 
 @pytest.mark.parametrize("index", ["record", "metadata_bloom", "bloom"])
