@@ -18,7 +18,12 @@ from metatable.engine.protocol import Engine
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.requirements import SlicesCurrent
 from metatable.metadata.commits.scheduled import PlannedUnchanged, SetUnscheduled, Unschedule
-from metatable.metadata.commits.scheduled_plans import staged_plan, waiting_slices, waits
+from metatable.metadata.commits.scheduled_plans import (
+    logs_left,
+    staged_plan,
+    waiting_slices,
+    waits,
+)
 from metatable.metadata.commits.steps import drop_markers
 from metatable.metadata.commits.updates import Withdraw
 from metatable.metadata.manifests.manifest import Manifest, Step
@@ -138,7 +143,9 @@ class TakeBackPlan(Plan):
 
 @dataclass(frozen=True, slots=True)
 class TakeBack(Service[TakeBackPlan]):
-    """As if that one had not been scheduled, as long as no log lies only on what it is to make."""
+    """As if that one had not been scheduled, as long as no log lies only on what it is to make: of
+    groups that were written anew, or went, older versions may name some, whose rows would be lost
+    to whoever goes back there."""
 
     instant: str
     kind: str = COMPACTION
@@ -152,6 +159,7 @@ class TakeBack(Service[TakeBackPlan]):
         check_waits(snapshot, self.instant, self.kind)
         slices = waiting_slices(snapshot, self.instant)
         late = [log.path for one in slices for log in one.ahead]
+        late += logs_left(snapshot, self.instant, slices)
         if late:
             raise UsageError(
                 f"commits have put logs on what this {_WORDS[self.kind]} is to make: carry it out",

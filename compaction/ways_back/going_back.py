@@ -14,7 +14,8 @@ waits there, done since  stays done: its base files are there, with them and the
 waits there, done with   undone, as a commit, and does not wait: its base files lack what the older
 columns of since         version reads. Where logs lie on them there is no way back. Copies for what
                          a resize was to make go, too
-waits there, taken back  does not wait
+waits there, taken back  does not wait. Where logs lie on what it was to make there is no way
+                         back
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from metatable.metadata.commits.change import Update
 from metatable.metadata.commits.known_commits import back_from
 from metatable.metadata.commits.page_updates import AddFiles
 from metatable.metadata.commits.scheduled import Compacted, SetUnscheduled, Unschedule
-from metatable.metadata.commits.scheduled_plans import waiting_slices
+from metatable.metadata.commits.scheduled_plans import logs_left, waiting_slices
 from metatable.metadata.commits.updates import GoBack, Withdraw
 from metatable.metadata.manifests.manifest import Manifest, Planned, Step
 from metatable.metadata.manifests.owner import Owner
@@ -43,6 +44,8 @@ from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 
 __all__ = ["LogCompactionsBack"]
+
+_OTHERWISE = "was carried out, or begun, when columns had been dropped or widened"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +96,7 @@ class LogCompactionsBack:
         kept = content.compactions.keys() - unfit
         stay = [one for one in done if one.instant in kept]
         undone = [one for one in done if one.instant not in kept]
-        never = content.compactions.keys() & {*newest.withdrawn, *unfit}
-        for time in kept - newest.compactions.keys() - never:
-            if time not in {one.instant for one in stay}:
-                raise UsageError(
-                    "something waits in that version, and what carried it out is not kept any"
-                    " more: the table cannot go back to it",
-                    version=content.version,
-                    instant=time,
-                )
+        never = unfit | {*_taken_back(snapshot, content, done)}
         waits = sorted(newest.compactions.items(), key=lambda each: each[0], reverse=True)
         steps = (
             _unrequesting(time, one)
@@ -123,7 +118,7 @@ class LogCompactionsBack:
         return (GoBack(self.content.version, undone), Withdraw(never), *again, *forgotten)
 
     def _forgotten(self, store: Store, instant: str, owner: Owner) -> Iterator[Update]:
-        held = waiting_slices(Snapshot(store, self.content), instant)  # nothing lies on any of them
+        held = waiting_slices(Snapshot(store, self.content), instant)  # no log is on one of them
         yield Unschedule(instant)
         yield SetUnscheduled(tuple(held), owner)
 
@@ -210,6 +205,24 @@ class _Stays:
         yield SetUnscheduled(self.left, owner)
 
 
+def _taken_back(snapshot: Snapshot, content: Manifest, done: Sequence[Manifest]) -> Iterator[str]:
+    """Those that wait in the content, and wait no more, though none of those `done` carried them
+    out: they were taken back, or undone. Raises UsageError where logs of the content lie on what
+    they were to make, and where a version that may have carried one out is not kept."""
+    newest, before = snapshot.manifest, Snapshot(snapshot.store, content)
+    gone = content.compactions.keys() - newest.compactions.keys() - {one.instant for one in done}
+    for time in sorted(gone):
+        if time not in newest.withdrawn:
+            raise UsageError(
+                "something waits in that version, and what carried it out is not kept any"
+                " more: the table cannot go back to it",
+                version=content.version,
+                instant=time,
+            )
+        _check_bare(before, time, "was taken back since, or undone")
+        yield time
+
+
 def _unrequesting(instant: str, planned: Planned) -> Step:
     return Step("unrequest", instant, planned.plan, planned.checksum, planned.action)
 
@@ -229,7 +242,7 @@ def _fits(store: Store, done: Manifest, content: Manifest) -> bool:
     made, before = Snapshot(store, done), Snapshot(store, content)
     if holds_all(made.table_schema, before.table_schema):
         return True
-    _check_bare(before, done.instant)
+    _check_bare(before, done.instant, _OTHERWISE)
     return False
 
 
@@ -242,17 +255,21 @@ def _begun_otherwise(snapshot: Snapshot, content: Manifest) -> Iterator[str]:
         return
     for time in sorted(waits):
         if store.size(inflight_path(time, content.compactions[time].action)) is not None:
-            _check_bare(before, time)
+            _check_bare(before, time, _OTHERWISE)
             yield time
 
 
-def _check_bare(before: Snapshot, instant: str) -> None:
-    """Nothing lies on what this one is to make, which cannot be kept."""
-    late = [log.path for one in waiting_slices(before, instant) for log in one.ahead]
+def _check_bare(before: Snapshot, instant: str, became: str) -> None:
+    """No log lies on what this one is to make, which cannot be kept. `became`: what of it. Logs for
+    a resize go with it, also those that none but older versions name."""
+    waits = waiting_slices(before, instant)
+    late = [log.path for one in waits for log in one.ahead]
+    if before.manifest.compactions[instant].action == CLUSTERING:
+        late += logs_left(before, instant, waits)
     if late:
         raise UsageError(
-            "something waits in that version, and was carried out, or begun, when columns had been"
-            " dropped or widened: the table cannot go back to it",
+            f"something waits in that version, with logs on what it is to make, and {became}: the"
+            " table cannot go back to it",
             version=before.version,
             instant=instant,
             found=late[:5],

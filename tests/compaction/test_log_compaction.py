@@ -37,6 +37,7 @@ from metatable import (
     UsageError,
     WidenColumn,
 )
+from metatable.compaction.reshaping import scheduled as scheduled_services
 from metatable.compaction.reshaping.bucket_sizes import BucketSizes
 from metatable.compaction.reshaping.log_compaction import (
     CompactLogs,
@@ -894,6 +895,48 @@ def test_a_plan_is_taken_back_while_nothing_lies_on_top(table_uri: str) -> None:
         serve(table, TakeBack(second))
     check(table, model)
     serve(table, CompactLogs(second))
+    check(table, model)
+
+
+def in_ny(given: Sequence[Row]) -> list[Row]:
+    return [row for row in given if row["city"] == "ny"]
+
+
+def test_no_plan_is_taken_back_while_older_versions_have_rows_on_it_alone(table_uri: str) -> None:
+    """Of groups that went since: whoever goes back to them looks for those rows."""
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    upsert(table, model, in_ny(rows(10, 20, 5)))
+    table.delete_partition({"city": "ny"})
+    with pytest.raises(UsageError, match="carry it out"):
+        table.compact_logs(plan=plan, take_back=True)
+    table.rollback()
+    check(table, model)
+    table.delete_partition({"city": "ny"})
+    model.overwrite([], ["ny"])
+    table.clean(versions=1, hours=0)  # nobody goes back there any more
+    table.compact_logs(plan=plan, take_back=True)
+    assert not root(table).compactions
+    check(table, model)
+
+
+@pytest.mark.parametrize("back", ["rollback", "restore"])
+def test_there_is_no_way_back_to_rows_on_what_was_taken_back(
+    table_uri: str, back: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it was by a release that did not look at groups that went."""
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    upsert(table, model, in_ny(rows(10, 20, 5)))
+    version, was = table.version, model.listed()
+    table.delete_partition({"city": "ny"})
+    model.overwrite([], ["ny"])
+    monkeypatch.setattr(scheduled_services, "logs_left", lambda *_: ())
+    table.compact_logs(plan=plan, take_back=True)
+    monkeypatch.undo()
+    with pytest.raises(UsageError, match="with logs on what it is to make, and was taken back"):
+        table.rollback() if back == "rollback" else table.restore(version)
+    assert scanned(table, version) == was
     check(table, model)
 
 

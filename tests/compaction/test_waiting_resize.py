@@ -19,7 +19,16 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable import DropColumn, NotFoundError, StaleError, StoreError, Table, UsageError
+from metatable import (
+    DropColumn,
+    NotFoundError,
+    RenameColumn,
+    StaleError,
+    StoreError,
+    Table,
+    UsageError,
+)
+from metatable.compaction.reshaping import scheduled as scheduled_services
 from metatable.compaction.reshaping.bucket_sizes import BucketSizes
 from metatable.compaction.reshaping.resize import Resize
 from metatable.compaction.reshaping.scheduled import TakeBack
@@ -288,6 +297,44 @@ def test_a_plan_is_taken_back_while_each_row_is_in_its_bucket(table_uri: str, wa
     with pytest.raises(NotFoundError, match="no such resize of buckets waits"):
         table.resize_buckets(plan=plan)
     check(table, model)
+
+
+def test_no_plan_is_taken_back_while_older_versions_have_rows_in_its_logs_alone(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of buckets that were written anew since: its logs would go with it."""
+    table, model = filled(table_uri)
+    plan = scheduled(table, VIRTUAL_LOG)
+    upsert(table, model, rows(4, 40, 3))
+    version = table.version
+    table.alter(RenameColumn("v", "w"))
+    assert not any(one.children for one in slices(table))
+    with pytest.raises(UsageError, match="carry it out"):
+        table.resize_buckets(plan=plan, take_back=True)
+    assert scanned(table, version) == model.listed()
+    table.rollback()
+    check(table, model, by_hudi=False)
+    table.alter(RenameColumn("v", "w"))
+    monkeypatch.setattr(scheduled_services, "logs_left", lambda *_: ())  # as releases before
+    table.resize_buckets(plan=plan, take_back=True)
+    monkeypatch.undo()
+    with pytest.raises(UsageError, match="with logs on what it is to make, and was taken back"):
+        table.rollback()
+
+
+def test_there_is_no_way_back_that_takes_the_logs_of_an_older_version_along(table_uri: str) -> None:
+    """The version that is gone back to does not name them."""
+    table, model = filled(table_uri)
+    plan = scheduled(table, VIRTUAL_LOG)
+    upsert(table, model, rows(4, 40, 3))
+    older = table.version
+    table.alter(RenameColumn("v", "w"))
+    table.alter(DropColumn("w"))
+    with dying(table_uri, r"create .*/manifest/\d+\.json") as deadly:
+        execute(deadly, LocalEngine(1), CarryOutResize(plan))
+    with pytest.raises(UsageError, match="or begun, when columns had been dropped"):
+        table.rollback()
+    assert scanned(table, older) == model.listed()
 
 
 @pytest.mark.in_turn("way")

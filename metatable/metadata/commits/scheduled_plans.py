@@ -9,12 +9,13 @@ are to come: where both copies are lost the plan is made anew from them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 
 from metatable.data.file_groups.children import WAYS, is_virtual, node_of
-from metatable.data.file_groups.slices import DataFile, FileSlice
+from metatable.data.file_groups.slices import DataFile, FileSlice, LogFile, is_log
 from metatable.data.hoodie.clustering_plan import BucketsPlan, PlannedTask
 from metatable.data.hoodie.slice_compaction_plan import SliceCompaction, SliceCompactionPlan
 from metatable.data.hoodie.timeline import CLUSTERING, COMPACTION, filed_as, requested_path
@@ -23,12 +24,14 @@ from metatable.metadata.manifests.manifest import Manifest
 from metatable.metadata.manifests.sealed import checksum
 from metatable.metadata.manifests.versions import load_newest
 from metatable.metadata.partitions.snapshot import Snapshot
+from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 
 __all__ = [
     "WRITE_TOKEN",
     "buckets_plan",
     "come_of",
+    "logs_left",
     "made_buckets_plan",
     "made_plan",
     "planned_groups",
@@ -147,6 +150,35 @@ def come_of(snapshot: Snapshot, instant: str) -> dict[tuple[str, str], tuple[Dat
         for task in plan.tasks
         for file_id in task.parents
     }
+
+
+def logs_left(snapshot: Snapshot, instant: str, waits: Sequence[FileSlice]) -> Iterator[str]:
+    """Paths of logs on what this one is to make of groups other than those of the slices that wait:
+    they were written anew, or went, and older versions may have rows in such logs alone. Copies are
+    none."""
+    held = {(one.partition_path, one.file_id) for one in waits}
+    left = {
+        (file.partition_path, file.file_id)
+        for group, files in come_of(snapshot, instant).items()
+        for file in files
+        if group not in held and not _has_copies(snapshot, instant, file)
+    }
+    for folder in sorted({path for path, _ in left}):
+        for log in _logs_in(snapshot.store, folder):
+            if log.instant == instant and (folder, log.file_id) in left:
+                yield log.path
+
+
+def _has_copies(snapshot: Snapshot, instant: str, come: DataFile) -> bool:
+    """Whether logs on this file say nothing that logs of its parent do not."""
+    return snapshot.manifest.compactions[instant].action == CLUSTERING and not is_virtual(come)
+
+
+def _logs_in(store: Store, folder: str) -> Iterator[LogFile]:
+    for one in store.list(folder):
+        if is_log(one.path):
+            with suppress(CorruptError):  # it is of no reader's
+                yield LogFile.decode(one.path)
 
 
 def _told(one: FileSlice) -> SliceCompaction:
