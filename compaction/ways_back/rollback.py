@@ -108,10 +108,10 @@ def back_to(
     Raises UsageError where a savepoint, Hudi's timeline or what is scheduled forbids it,
     CorruptError where the version is damaged, or nothing tells what a commit has written."""
     timeline = Timeline(snapshot.store).load()
-    _check_savepoints(snapshot, timeline, undone)
     _check_timeline(snapshot.manifest, timeline, content)
     _check_content(snapshot.store, content)
     back = LogCompactionsBack.of(snapshot, content)
+    _check_savepoints(snapshot, timeline, {*undone, *(one.instant for one in back.undone)})
     what = "the version to go back to lacks a data file: nothing was undone"
     check_files(snapshot, content, what, back.made, back.passed(snapshot.store))
     _check_told(snapshot.store, timeline, [*undone.values(), *back.undone])
@@ -121,7 +121,8 @@ def back_to(
 def _check_savepoints(
     snapshot: Snapshot, timeline: Sequence[Instant], undone: Collection[str]
 ) -> None:
-    """Neither what ours keep goes, nor what those of Hudi's own tools do."""
+    """Neither what ours keep goes, nor what those of Hudi's own tools do, whose last commit may be
+    a compaction that goes along."""
     for name, pin in snapshot.manifest.pins.items():
         if pin.instant in undone:
             raise UsageError(

@@ -51,6 +51,7 @@ from metatable.compaction.ways_back.restore import Restore
 from metatable.compaction.ways_back.rollback import Rollback
 from metatable.data.columns.schema_text import TableSchema
 from metatable.data.file_groups.slices import FileSlice
+from metatable.data.hoodie.savepoint_metadata import savepoint_metadata
 from metatable.data.hoodie.slice_compaction_plan import SliceCompactionPlan
 from metatable.engine.local import LocalEngine
 from metatable.metadata.commits.change import Change
@@ -1106,6 +1107,26 @@ def test_a_rollback_of_a_commit_takes_its_compaction_along(table_uri: str) -> No
     check(table, model)
     upsert(table, model, rows(10, 20, 5))
     table.compact_logs(ratio=0)
+    check(table, model)
+
+
+@pytest.mark.parametrize("back", ["rollback", "restore"])
+def test_no_compaction_is_undone_that_a_savepoint_of_hudis_own_tools_keeps(
+    table_uri: str, back: str
+) -> None:
+    """Behind one its instant is that of the last commit, of which they make a savepoint."""
+    table, model = filled(table_uri)
+    version = root(table).last_commit[0] - 1  # type: ignore[index]
+    plan = table.compact_logs(ratio=0).plan
+    held = slices(table)
+    body = savepoint_metadata(held, 0, "").replace(b"metatable", b"hudi user")
+    for end, one in ((".inflight", b""), ("", body)):
+        Path(table_uri, f".hoodie/{plan}.savepoint{end}").write_bytes(one)
+    goes_back = table.rollback if back == "rollback" else partial(table.restore, version)
+    for dry_run in (True, False):
+        with pytest.raises(UsageError, match="of Hudi's own tools keeps"):
+            goes_back(dry_run=dry_run)
+    assert [one.path for one in held if not Path(table_uri, one.path).exists()] == []
     check(table, model)
 
 
