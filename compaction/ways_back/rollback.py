@@ -69,7 +69,7 @@ class Rollback(Service[RollbackPlan]):
         if self.instant is not None and self.instant in newest.withdrawn:
             return NothingDue(f"commit {self.instant} is undone already")
         version, instant = self._last(store, newest)
-        _check_kept(newest, version - 1)
+        _check_kept(newest, version)
         content, undone = load_version(store, version - 1), load_version(store, version)
         back = back_to(snapshot, content, {instant: completion(undone)})
         return RollbackPlan(undone, back)
@@ -142,11 +142,21 @@ def _check_savepoints(
                 )
 
 
-def _check_kept(newest: Manifest, version: int) -> None:
-    if not newest.keeps(version):
+def _check_kept(newest: Manifest, made: int) -> None:
+    """What was before the version that made the commit to undo, and what has come since, too:
+    compactions of logs that go along are told by nothing else."""
+    before = made - 1
+    saved = [name for name, pin in newest.pins.items() if pin.version == before]
+    if saved and made < newest.oldest:
+        raise UsageError(
+            "versions since the last commit are not kept any more: restore the savepoint before it",
+            found=f"version {made}",
+            expected=f"savepoint {saved[0]}",
+        )
+    if not newest.keeps(before):
         raise UsageError(
             "what was before the last commit is not kept any more: it cannot be undone",
-            found=f"version {version}",
+            found=f"version {before}",
             expected=f"version {newest.oldest} or later",
         )
 

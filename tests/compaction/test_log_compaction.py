@@ -60,6 +60,7 @@ from metatable.metadata.commits.scheduled import SetSlices
 from metatable.metadata.commits.scheduled_plans import staged_plan
 from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.hfiles import entries
+from metatable.metadata.manifests.home import HOME
 from metatable.metadata.manifests.manifest import Manifest, version_path
 from metatable.metadata.manifests.versions import load_newest
 from metatable.metadata.partitions.snapshot import Snapshot
@@ -1127,6 +1128,30 @@ def test_no_compaction_is_undone_that_a_savepoint_of_hudis_own_tools_keeps(
         with pytest.raises(UsageError, match="of Hudi's own tools keeps"):
             goes_back(dry_run=dry_run)
     assert [one.path for one in held if not Path(table_uri, one.path).exists()] == []
+    check(table, model)
+
+
+def test_no_compaction_stays_behind_that_is_not_kept_any_more(table_uri: str) -> None:
+    """Nothing but the timeline tells it then: a restore goes by that, a rollback does not."""
+    table, model = made(table_uri, upkeep_files=0)
+    upsert(table, model, rows(0, 30))
+    upsert(table, model, rows(5, 20, 2))
+    last, was = str(table.instant), model.listed()
+    table.savepoint("before", root(table).last_commit[0] - 1)  # type: ignore[index]
+    plan = table.compact_logs(ratio=0).plan
+    for path in Path(table_uri, HOME, "column_stats").glob(f"{last}*.hfile"):
+        path.unlink()
+    table.repair(dry_run=False)
+    for kept in (True, False):
+        if not kept:
+            table.clean(versions=1, hours=0)
+        with pytest.raises(UsageError, match=r"restore the savepoint before it.*savepoint before"):
+            table.rollback()
+        assert scanned(table) == was
+        assert table.verify().findings == ()
+    table.restore(savepoint="before")
+    model.rollback()
+    assert timeline(table, plan) == set()
     check(table, model)
 
 
