@@ -209,8 +209,12 @@ def _check_none_behind(snapshot: Snapshot, pin: Pin) -> None:
 
 def _check_is_latest(snapshot: Snapshot, pin: Pin) -> None:
     """No commit that came with the version, or before it, may be later by its instant, and none
-    that came after it may be earlier: Hudi's tools would keep, and undo, by instants."""
+    that came after it may be earlier: Hudi's tools would keep, and undo, by instants. Where another
+    savepoint keeps the version it was so, and stays so; what came after it may be told by nothing
+    any more."""
     store, newest = snapshot.store, snapshot.manifest
+    if pin.version in {one.version for one in newest.pins.values()}:
+        return
     if pin.instant < newest.archived:
         raise UsageError(
             "Hudi's timeline begins after the commit of this version: keep a later version",

@@ -489,11 +489,15 @@ def test_nothing_that_a_savepoint_of_hudis_own_tools_keeps_is_undone(table: Tabl
     is_sound(table, before[done[2]])
 
 
-def test_what_only_a_savepoint_keeps_may_be_kept_under_another_name(table: Table) -> None:
+@pytest.mark.parametrize("since", [1, 3])
+def test_what_only_a_savepoint_keeps_may_be_kept_under_another_name(
+    table: Table, since: int
+) -> None:
     table.savepoint("a")
     [saved] = table.savepoints()
     kept = every_row(table)
-    table.upsert(arrow(rows(0, 3, 70)))
+    for number in range(since):
+        table.upsert(arrow(rows(0, 3, 70 + number)))
     clean(table)
     table.savepoint("b", saved.version)
     table.restore(savepoint="a")
