@@ -220,7 +220,8 @@ def test_more_versions_than_there_are_may_be_kept(table: Table) -> None:
 # what nobody names
 
 
-def test_what_a_dead_service_left_goes_and_it_never_publishes(table_uri: str) -> None:
+@pytest.mark.parametrize("saved", [False, True])
+def test_what_a_dead_service_left_goes_and_it_never_publishes(table_uri: str, saved: bool) -> None:
     table = grown(made(table_uri, **{**SMALL, "lease_seconds": 60}))
     expected = scanned(table)
     store, service = Store(table.uri, FAST), Compact(major=True)
@@ -231,11 +232,20 @@ def test_what_a_dead_service_left_goes_and_it_never_publishes(table_uri: str) ->
         clean(table, 99)  # it lives: what it writes is its own
         mine = {path for path in files(table) if owner.nonce in path}
         assert any(path.endswith(".hfile") for path in mine)
+        if saved:
+            table.savepoint("base", sleeper.base.version)
         for path in Path(table.uri, SERVICES).iterdir():
             os.utime(path, (path.stat().st_mtime - 70,) * 2)
         clean(table, 99)
         assert not mine & files(table)
         with pytest.raises(ConflictError, match="taken for dead"):
+            sleeper.publish(change)
+        table.upsert(arrow(rows(0, 3, 8)))
+        expected = scanned(table)
+        clean(table)
+        assert newest(table).fenced == {}, "its base is not kept: that refuses it, too"
+        assert newest(table).keeps(sleeper.base.version) == saved
+        with pytest.raises(ConflictError, match="is not kept any more"):
             sleeper.publish(change)
     is_sound(table, expected)
     assert table.compact(major=True).files_after < 9

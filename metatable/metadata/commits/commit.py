@@ -160,7 +160,7 @@ def _check(race: Race, change: Change, owner: Owner) -> None:
     _check_fence(race, change, owner)
     if race.newest.restored_at > race.base.version:
         raise race.lost("table was rolled back, repaired, or given another index, meanwhile: retry")
-    if not race.newest.keeps(race.base.version):
+    if race.base.version < race.newest.oldest:  # though a savepoint keeps it: fences are forgotten
         raise race.lost("the version that this was made on is not kept any more: retry")
     for requirement in change.requires:
         requirement.check(race)
