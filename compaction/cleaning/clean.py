@@ -148,13 +148,26 @@ class Clean(Service[CleanPlan]):
     def _oldest(self, store: Store, newest: Manifest, now: float) -> int:
         """The first version to keep."""
         first = max(newest.oldest, 1)
-        made = (one for one in back_from(store, newest) if one.is_commit)
-        committed = (one.version for one in made if one.instant not in newest.withdrawn)
-        border = next(islice(committed, min(self.versions, newest.version) - 1, None), first)
+        made = _commits_of(store, newest)
+        border = next(islice(made, min(self.versions, newest.version) - 1, None), first)
         late = now - self.hours * 3600
         ended = {version - 1 for version, one in list_roots(store).items() if one.modified <= late}
         expired = ended.intersection(range(first, border))
         return max(expired, default=first - 1) + 1
+
+
+def _commits_of(store: Store, newest: Manifest) -> Iterator[int]:
+    """The versions of the data commits in its content, newest first. Those that were undone are
+    passed over as the versions tell: an instant that was archived is withdrawn without being told.
+    Raises CorruptError where a version that is kept is lost."""
+    last = newest.last_commit
+    for one in back_from(store, newest):
+        if last is not None and one.version < last[0]:
+            last = one.last_commit
+        if last is None:
+            return
+        if one.version == last[0]:
+            yield one.version
 
 
 def _finished(store: Store, newest: Manifest, plan: CleanPlan) -> tuple[int, Mapping[str, Any]]:

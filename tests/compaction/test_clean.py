@@ -35,6 +35,7 @@ from metatable.data.hoodie.timeline import Timeline, next_instant
 from metatable.data.reading.slice_reader import writer_of
 from metatable.engine.local import LocalEngine
 from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.known_commits import commits_back
 from metatable.metadata.commits.refusals import check_timeline
 from metatable.metadata.commits.steps import settle, staged_path
 from metatable.metadata.commits.transaction import Transaction
@@ -208,6 +209,20 @@ def test_what_is_lost_of_a_version_that_was_undone_stops_nobody(table: Table) ->
     is_sound(table, expected)
     clean(table)
     assert strange(table) == []
+
+
+def test_commits_that_were_undone_long_ago_are_none_of_those_to_keep(table: Table) -> None:
+    """Though their instants are archived, and so told as withdrawn by nothing."""
+    for _ in range(2):
+        table.upsert(arrow(rows(0, 3, 50)))
+        table.rollback()
+    for v in range(KEEP + 1):
+        table.upsert(arrow(rows(0, 3, 60 + v)))
+    clean(table, 99)
+    assert newest(table).withdrawn == ()
+    kept = list(commits_back(Store(table.uri), newest(table)))
+    clean(table, KEEP + 3)
+    assert newest(table).oldest == kept[KEEP + 2][0]
 
 
 def test_more_versions_than_there_are_may_be_kept(table: Table) -> None:
