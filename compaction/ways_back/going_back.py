@@ -207,12 +207,13 @@ class _Stays:
 
 def _taken_back(snapshot: Snapshot, content: Manifest, done: Sequence[Manifest]) -> Iterator[str]:
     """Those that wait in the content, and wait no more, though none of those `done` carried them
-    out: they were taken back, or undone. Raises UsageError where logs of the content lie on what
-    they were to make, and where a version that may have carried one out is not kept."""
+    out: they were taken back, or undone. Of one that was archived the newest version does not tell
+    that it is withdrawn, but all those since the content do, if they are kept. Raises UsageError
+    where they are not, and where logs of the content lie on what was to be made."""
     newest, before = snapshot.manifest, Snapshot(snapshot.store, content)
     gone = content.compactions.keys() - newest.compactions.keys() - {one.instant for one in done}
     for time in sorted(gone):
-        if time not in newest.withdrawn:
+        if time not in newest.withdrawn and content.version < newest.oldest:
             raise UsageError(
                 "something waits in that version, and what carried it out is not kept any"
                 " more: the table cannot go back to it",

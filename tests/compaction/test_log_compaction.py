@@ -1405,6 +1405,24 @@ def test_going_back_to_where_one_waited_that_was_taken_back(table_uri: str) -> N
     check(table, model)
 
 
+def test_going_back_to_where_one_waited_whose_instant_is_archived(table_uri: str) -> None:
+    """That it is withdrawn is told by nothing then."""
+    table, model = filled(table_uri, timeline_commits=1)
+    plan = scheduled(table)
+    upsert(table, model, [{"id": "new", "city": "la", "v": 1, "ts": 1}])
+    version = table.version
+    serve(table, TakeBack(plan))
+    table.clean(versions=20, hours=0)
+    assert plan not in root(table).withdrawn
+    table.upsert(arrow(rows(10, 20, 5)))
+    table.restore(version)
+    assert not root(table).compactions
+    assert not any(one.pending for one in slices(table))
+    check(table, model)
+    table.compact_logs(ratio=0)
+    check(table, model)
+
+
 def test_a_moment_is_told_by_the_commits_of_rows(table_uri: str) -> None:
     table, model = filled(table_uri)
     last, before = table.instant, model.listed()
