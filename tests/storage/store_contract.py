@@ -210,6 +210,8 @@ class StoreContract:
         assert [store.get(one.path) for one in listed] == [
             one.path.split("/")[1].encode() for one in listed
         ]
+        for name in names:
+            assert [one.path for one in store.list(f"p/{name}")] == [f"p/{name}/x"]
 
     def test_list_tells_when_a_file_was_written(self, store: Store) -> None:
         store.put("a", b"1")
