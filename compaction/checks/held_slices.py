@@ -186,7 +186,8 @@ def _read_base(view: Snapshot, file: DataFile) -> _Facts:
 def _check_names(view: Snapshot, file: DataFile, names: pa.ChunkedArray) -> None:
     """Rows tell the file that they were written to: one that was put in another's place is sound,
     and has other rows. Older writers of tables that were adopted left the names of older slices."""
-    own = file.file_id + "_" if view.manifest.adopted else file.name
+    is_adopted = file.instant <= max(view.manifest.adopted, default="")
+    own = file.file_id + "_" if is_adopted else file.name
     for other in pc.unique(names).drop_null().cast(pa.string()).to_pylist():
         if not other.startswith(own):
             raise CorruptError(

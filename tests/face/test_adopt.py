@@ -31,7 +31,9 @@ from hudi import HudiReadOptions, HudiTableBuilder
 
 import metatable
 from metatable import ConflictError, CorruptError, StoreError, Table, UpgradeError, UsageError
+from metatable.compaction.checks.held_slices import damage_of
 from metatable.data.columns.schema_changes import ColumnChange
+from metatable.data.file_groups.slices import DataFile
 from metatable.data.hoodie.savepoint_metadata import _SCHEMA, is_of_metatable
 from metatable.data.hoodie.timeline_records import decoded, encoded
 from metatable.engine.local import LocalEngine
@@ -484,6 +486,39 @@ def test_an_archived_timeline_and_its_files_are_taken_as_committed(tmp_path: Pat
     table.clean(versions=1, hours=0)
     check(table, model)
     assert strange_files(Store(str(uri), FAST)) == []
+
+
+def named(path: Path, name: str) -> None:
+    """Let the rows of a data file tell that it is called so."""
+    held = pq.read_table(path, partitioning=None)
+    place = held.schema.get_field_index("_hoodie_file_name")
+    names = pa.array([name] * len(held))
+    pq.write_table(held.set_column(place, held.schema.field(place), names), path)
+
+
+def test_rows_that_name_an_older_slice_are_sound_however_old_the_adoption_is(
+    tmp_path: Path,
+) -> None:
+    table = created(tmp_path / "table", "metadata_bloom", "partition")
+    for v in (1, 2):
+        table.upsert(arrow(rows(0, 1, v)))
+    old, new = sorted(Path(table.uri).glob("city=ny/*.parquet"), key=lambda one: one.name[-25:])
+    named(new, old.name)  # as older writers left rows that they had not changed
+    table = adopt(stripped(tmp_path / "table"), options={"timeline_commits": 1})
+    slices: list[bytes] = []
+    for v in range(3):
+        table.upsert(arrow(rows(1, 2, v)))
+        table.clean(versions=1, hours=0)
+        assert table.verify().findings == ()
+        [live] = Path(table.uri).glob("city=sf/*.parquet")
+        slices.append(live.read_bytes())
+    store = Store(table.uri, FAST)
+    newest = load_newest(store)
+    assert newest is not None
+    assert newest.archived > max(newest.adopted), "nothing on the timeline tells of the adoption"
+    live.write_bytes(slices[1])  # no row of what we write names an older slice
+    file = DataFile.decode(f"city=sf/{live.name}", len(slices[1]))
+    assert "rows of another file" in damage_of(Snapshot(store, newest), file)
 
 
 def test_groups_that_were_replaced_are_gone(tmp_path: Path) -> None:

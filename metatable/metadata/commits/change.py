@@ -185,6 +185,7 @@ class Draft:
             fenced=self.fenced,
             pins=self.pins,
             compactions=self.compactions,
-            adopted=tuple(one for one in newest.adopted if one >= self.archived),
+            adopted=tuple(one for one in newest.adopted if one >= self.archived)
+            or newest.adopted[-1:],
             unknown=newest.unknown,
         )

@@ -178,7 +178,8 @@ class Manifest:
     )
     """Scheduled compactions of logs, and resizes of buckets, by instant."""
     adopted: tuple[str, ...] = ()
-    """In a table that was adopted: data commits of the other writer on Hudi's timeline."""
+    """In a table that was adopted: data commits of the other writer on Hudi's timeline, and always
+    its last one, which tells its files from ours."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
