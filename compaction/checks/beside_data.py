@@ -10,6 +10,7 @@ The opening is what `repair` mends first: nobody can write before.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from metatable.compaction.checks.commit_bodies import Action
@@ -17,6 +18,7 @@ from metatable.compaction.checks.examined import Examined
 from metatable.compaction.checks.findings import Findings
 from metatable.compaction.checks.kept_versions import dropping_up_to
 from metatable.compaction.checks.live_slices import LiveSlices
+from metatable.compaction.checks.own_commits import Way
 from metatable.compaction.checks.timeline_check import TimelineState
 from metatable.compaction.merging.compact import Compact
 from metatable.compaction.reshaping.resize import Resize
@@ -47,17 +49,17 @@ def look_at_opening(
     snapshot: Snapshot,
     state: TimelineState,
     live: LiveSlices | None,
+    ways: Mapping[Action, Way],
     findings: Findings,
 ) -> None:
     """What keeps writers from beginning, or is mended when one does. `live`: where there are
-    foreign commits."""
+    foreign commits; `ways`: what becomes of ours whose version is lost."""
     wrong = properties_fault(store, snapshot.options)
     if wrong:
         findings.add(Fault.PROPERTIES, PROPERTIES_PATH, wrong, "written anew")
-    for one in state.ours:
+    for one, way in ways.items():
         what = "no version of ours has published it, and it is ours: its version is lost"
-        remedy = "published again, with all of its rows"
-        findings.add(Fault.FOREIGN_COMMIT, completed_path(*one), what, remedy)
+        findings.add(Fault.FOREIGN_COMMIT, completed_path(*one), what, way.value)
     for one in state.foreign:
         what, remedy = "no version of ours has published it", ""
         if live is not None and undoable(live, one):

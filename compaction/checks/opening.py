@@ -1,14 +1,11 @@
 """Opening: the first part of `repair`, which mends what keeps anybody from writing.
 
 Without it no transaction would begin: the table's properties, Hudi commits of ours whose version is
-lost, commits that no version knows, and kept versions that whoever begins would have to read. Each
-is a version of its own, put on the newest.
+lost (`own_commits.py`), commits that no version knows, and kept versions that whoever begins would
+have to read. Each is a version of its own, put on the newest; but what waits again has one already.
 """
 
 from __future__ import annotations
-
-import json
-from typing import Any
 
 from metatable.compaction.checks.beside_data import (
     add_missing,
@@ -20,20 +17,19 @@ from metatable.compaction.checks.commit_bodies import body_of
 from metatable.compaction.checks.findings import Findings
 from metatable.compaction.checks.kept_versions import Versions, dropping_up_to
 from metatable.compaction.checks.live_slices import LiveSlices, entries_of_files
+from metatable.compaction.checks.own_commits import Way, columns_with, ways_of
 from metatable.compaction.checks.timeline_check import TimelineState
 from metatable.data.base_files.hadoop_checksum import put_over
-from metatable.data.columns.avro_schema import to_avro
-from metatable.data.columns.schema_text import TableSchema
-from metatable.data.hoodie.commit_metadata import COLUMNS, SCHEMA, CommitMetadata
 from metatable.data.hoodie.operations import REPAIR
 from metatable.data.hoodie.properties import PROPERTIES_PATH, TableProperties
-from metatable.data.hoodie.timeline import Timeline, completed_of
+from metatable.data.hoodie.timeline import Timeline, completed_of, completed_path
 from metatable.metadata.commits.change import Change, Update
 from metatable.metadata.commits.commit import publish
+from metatable.metadata.commits.hudi_rings import drop_rings, dropping_rings
 from metatable.metadata.commits.known_commits import tells_all
 from metatable.metadata.commits.requirements import NewestIsBase
 from metatable.metadata.commits.retention import RaiseFloor
-from metatable.metadata.commits.steps import announce, settle, stage
+from metatable.metadata.commits.steps import announce, settle, stage, staged_path
 from metatable.metadata.commits.updates import SetSchema, Withdraw
 from metatable.metadata.manifests.manifest import Manifest, Step, version_path
 from metatable.metadata.manifests.owner import Owner
@@ -58,15 +54,21 @@ def make_writable(store: Store, findings: Findings) -> None:
     state = TimelineState.of(store, newest, versions)
     snapshot = Snapshot(store, newest)
     live = None
-    if state.foreign:
+    if state.foreign or state.ours:
         live = LiveSlices.of(snapshot, entries_of_files(snapshot), state)
-    look_at_opening(store, snapshot, state, live, findings)
+    ways = ways_of(snapshot, versions, state, live)
+    look_at_opening(store, snapshot, state, live, ways, findings)
     if properties_fault(store, newest.options):
         _write_properties(store, snapshot)
     for instant, action in state.late:
         Timeline(store).withdraw(instant, ("completed",), action)
-    for instant, action in state.ours:
-        newest = _publish_again(store, newest, versions, instant, action)
+    for (instant, action), way in ways.items():
+        if way is Way.WAITS:
+            _wait_again(store, newest, instant, action)
+        elif way is Way.UNDONE:
+            newest = _undo(store, newest, instant, action, staged_path(instant))
+        elif way is Way.PUBLISHED:
+            newest = _publish_again(store, newest, versions, instant, action)
     for instant, action in state.foreign:
         if live is not None and undoable(live, (instant, action)):
             newest = _undo(store, newest, instant, action)
@@ -113,46 +115,38 @@ def _write_properties(store: Store, snapshot: Snapshot) -> None:
 def _publish_again(
     store: Store, newest: Manifest, versions: Versions, instant: str, action: str
 ) -> Manifest:
-    """Publish a version that knows a commit of ours whose own version is lost, with its columns.
-    Its files are found missing from `files` then, as any."""
+    """Publish a version that knows a commit of ours whose own version is lost. Its files are found
+    missing from `files` then, as any."""
     body = body_of(store, versions, instant, action)
-    steps = () if body is None else (stage(store, instant, body, action),)
-    updates = () if body is None else _columns_of(Snapshot(store, newest), body, instant)
+    steps, updates = tuple[Step, ...](), tuple[Update, ...]()
+    if body is not None:
+        steps = (stage(store, instant, body, action),)
+        columns = columns_with(newest, body, completed_path(instant, action))
+        updates = (SetSchema(columns.encode()),)
     change = Change(
         REPAIR, instant=instant, requires=(NewestIsBase(),), updates=updates, steps=steps
     )
     return _published(store, newest, change)
 
 
-def _columns_of(before: Snapshot, body: bytes, instant: str) -> tuple[Update, ...]:
-    """What a commit has made of the columns. Raises CorruptError where it has changed them, and
-    does not tell how: its files would be held against columns that they are not of."""
-    told = CommitMetadata.decode(body, instant).extra
-    columns = told.get(COLUMNS)
-    if columns is not None:
-        return (SetSchema(TableSchema.decode(columns, instant).encode()),)
-    avro = to_avro(before.schema, before.options.name)
-    if SCHEMA in told and _parsed(told[SCHEMA]) != avro:
-        lost = version_path(before.version + 1)
-        what = "the lost version has changed the table's columns, which its root alone tells"
-        raise CorruptError(what, path=lost, instant=instant, expected="that file, restored")
-    return ()
+def _wait_again(store: Store, newest: Manifest, instant: str, action: str) -> None:
+    """Take off the timeline what has carried a plan out. The plan stays there, and hides the files
+    that were made of it."""
+    done = Step("complete", instant, action=action)
+    for step in dropping_rings(newest.options, done):
+        drop_rings(store, newest, step)
+    Timeline(store).withdraw(instant, ("completed",), action)
 
 
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
-
-
-def _undo(store: Store, newest: Manifest, instant: str, action: str) -> Manifest:
-    """Publish that a commit of nobody is undone: its files are deleted by the step."""
+def _undo(store: Store, newest: Manifest, instant: str, action: str, staged: str = "") -> Manifest:
+    """Publish that a commit is undone: its files are deleted by the step. `staged`: where that of
+    one of ours lies ready."""
+    step = Step("withdraw", instant, staged, action=action)
     change = Change(
         REPAIR,
         requires=(NewestIsBase(),),
         updates=(Withdraw((instant,)),),
-        steps=(Step("withdraw", instant, action=action),),
+        steps=(*dropping_rings(newest.options, step), step),
     )
     return _published(store, newest, change)
 

@@ -230,7 +230,11 @@ def _strange(seen: _Seen, versions: Versions, store: Store) -> set[str]:
     strange = seen.there - seen.known.keys() - seen.since - {*newest.adopted}
     if newest.oldest > 1 or versions.lost:  # a version that is not there may have published it
         strange = {
-            time for time in strange if time > newest.latest_instant or not _is_staged(store, time)
+            time
+            for time in strange
+            if time > newest.latest_instant
+            or time in newest.compactions
+            or not _is_staged(store, time)
         }
     return strange
 

@@ -32,6 +32,7 @@ from metatable.compaction.checks.examined import Examined
 from metatable.compaction.checks.findings import Findings
 from metatable.compaction.checks.kept_versions import IndexFiles, Remains, Versions
 from metatable.compaction.checks.live_slices import LiveSlices, entries_of_files, instants_of
+from metatable.compaction.checks.own_commits import ways_of
 from metatable.compaction.checks.timeline_check import TimelineState
 from metatable.engine.protocol import Engine
 from metatable.metadata.manifests.versions import gone_since, load_newest
@@ -88,7 +89,8 @@ def examine(engine: Engine[Any], snapshot: Snapshot, scratch: Store | None = Non
     state = TimelineState.of(store, snapshot.manifest, versions, named)
     live = LiveSlices.of(view, entries, state)
     found = Examined(snapshot, state, versions, index_files, live, Findings())
-    look_at_opening(store, snapshot, state, live, found.findings)
+    ways = ways_of(snapshot, versions, state, live)
+    look_at_opening(store, snapshot, state, live, ways, found.findings)
     look_at_timeline(found)
     look_at_versions(found)
     look_at_plans(view, found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,12 @@ import pytest
 import metatable
 from metatable import (
     AddColumn,
-    CorruptError,
     DropColumn,
     MoveColumn,
     RenameColumn,
     Table,
     WidenColumn,
 )
-from metatable.data.hoodie.commit_metadata import COLUMNS
 from metatable.storage import cache
 
 FAST = {"durable": "false"}
@@ -95,27 +92,3 @@ def test_a_lost_root_that_changed_columns_is_published_again_with_them(
     assert rows_of(again) == rows_in(told)
     again.alter(AddColumn("later", pa.int64()))
     assert again.scan("later").to_arrow()["later"].null_count == told.num_rows
-
-
-def test_columns_that_nothing_tells_any_more_are_not_guessed(table_uri: str) -> None:
-    """As of a table that an older version of ours has written."""
-    table = metatable.create(table_uri, SCHEMA, key="id", storage_options=FAST)
-    table.insert(rows("a", "b"))
-    evolving(table)
-    root, before, instant = newest_root(table), rows_of(table), table.instant
-    held = root.read_bytes()
-    root.unlink()
-    for path in Path(table_uri, ".hoodie").rglob(f"{instant}.*"):
-        if not path.stat().st_size:  # what was asked for, and begun
-            continue
-        body = json.loads(path.read_bytes())
-        del body["extraMetadata"][COLUMNS]
-        path.write_text(json.dumps(body))
-    cache.clear()
-    table = metatable.open(table_uri, storage_options=FAST)
-    with pytest.raises(CorruptError, match=f"its root alone tells.*{root.name}"):
-        table.repair(dry_run=False)
-    root.write_bytes(held)
-    cache.clear()
-    table = metatable.open(table_uri, storage_options=FAST)
-    assert rows_of(table) == before

@@ -206,6 +206,7 @@ def _is_of_cleaned(store: Store, newest: Manifest, instant: str) -> bool:
     """Whether a version that is not kept any more may have published it: it is not too late for
     that, and what we wrote for the timeline is there."""
     may_be = bool(newest.oldest) and instant <= newest.latest_instant
+    may_be = may_be and instant not in newest.compactions  # it waits: a lost one carried it out
     return may_be and store.size(staged_path(instant)) is not None
 
 
