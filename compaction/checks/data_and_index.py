@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -155,17 +155,26 @@ def _look_at_lost(view: Snapshot, found: Examined, checked: Sequence[Checked]) -
     said = found.state.rows_of()
     for text, told in sorted(wrong.items()):
         file, files = FileSlice.decode(text), [decoded(one.where) for one in told]
-        copies = {one.path for one in file.copies}  # their rows are in other logs, too
+        gone = frozenset(one.path for one in files)
+        spared = _spared(file, gone)
         counts = [
-            0 if one.path in copies else said.get(one.path, -1) if count < 0 else count
+            0 if one.path in spared else said.get(one.path, -1) if count < 0 else count
             for one, count in zip(files, _row_counts(view, files), strict=True)
         ]
-        gone = frozenset(one.path for one in files)
         found.anew.append(Anew(file, gone, -1 if -1 in counts else sum(counts)))
         rest = "emptied" if len(gone) == len(file.files) else "written anew from what is left"
         for one, rows in zip(told, counts, strict=True):
             remedy = f"its {rows if rows >= 0 else 'unknown number of'} rows are gone, group {rest}"
             found.findings.add(Fault(one.fault or ""), one.where, one.detail, remedy, rows)
+
+
+def _spared(file: FileSlice, gone: Collection[str]) -> set[str]:
+    """Paths of files whose rows are in other files that are left, too: copies, or what they are
+    copies of."""
+    copies = {one.path for one in file.copies}
+    if copies.isdisjoint(one.path for one in file.left(gone)):
+        return copies
+    return {one.path for one in file.files} - {one.path for one in file.planned.files}
 
 
 def _row_counts(view: Snapshot, files: Sequence[DataFile | LogFile]) -> list[int]:

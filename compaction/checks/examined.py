@@ -29,8 +29,8 @@ class Anew:
 
     @property
     def left(self) -> tuple[DataFile | LogFile, ...]:
-        """Its files that can be read, without copies."""
-        return tuple(one for one in self.file.merged if one.path not in self.gone)
+        """Its files that can be read and have all rows that are left."""
+        return self.file.left(self.gone)
 
 
 @dataclass

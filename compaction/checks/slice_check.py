@@ -87,8 +87,7 @@ def check_slices(
 
 def _left(view: Snapshot, index: Index, file: FileSlice, gone: Collection[str]) -> Checked:
     """The rows that are left of a slice without these files."""
-    left = [one for one in file.merged if one.path not in gone]
-    keys, paths = texts_left(view, left)
+    keys, paths = texts_left(view, file.left(gone))
     hashes = hashes_of_keys(view, index, file.partition_path, keys, paths)
     return Checked(rows=len(keys), hashes=hashes.tobytes())
 

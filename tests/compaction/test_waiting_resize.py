@@ -665,6 +665,50 @@ def test_a_lost_copy_costs_no_row(table_uri: str) -> None:
     check(table, model)
 
 
+@pytest.mark.parametrize("sizes", [SPLIT, MERGE], ids=["split", "merge"])
+@pytest.mark.parametrize("lost", [(0,), (1,), (0, 2), (0, 1, 2)])
+def test_lost_logs_of_which_there_are_copies_cost_no_row(
+    table_uri: str, sizes: BucketSizes, lost: tuple[int, ...]
+) -> None:
+    """Whichever of them are left: of each key the row is the last one that came."""
+    table, model = filled(table_uri, count=1 if sizes is SPLIT else 2)
+    plan = scheduled(table, sizes=sizes)
+    upsert(table, model, rows(10, 40, 5))
+    delete(table, model, rows(20, 30))
+    upsert(table, model, rows(30, 65, 6))
+    for one in slices(table):
+        logs = [log for log in one.logs if log not in one.planned.logs]
+        for place in lost:
+            Path(table_uri, logs[place].path).unlink()
+    done = table.repair(dry_run=False)
+    assert (done.rows_lost, done.unmended) == (0, ())
+    check(table, model)
+    serve(table, CarryOutResize(plan))
+    check(table, model)
+
+
+@pytest.mark.parametrize("what", ["copy", "planned"])
+def test_rows_of_a_lost_log_are_gone_with_what_else_is_lost_of_them(
+    table_uri: str, what: str
+) -> None:
+    table, _ = filled(table_uri)
+    scheduled(table)
+    table.upsert(arrow(rows(10, 40, 5)))
+    [one, _] = slices(table)
+    other = one.copies[0] if what == "copy" else one.planned.logs[0]
+    own = next(log for log in one.logs if log not in one.planned.logs)
+    lost = [own, other]
+    before = {row["id"] for row in table.scan().to_arrow().to_pylist() if row["v"] != 5}
+    for log in lost:
+        Path(table_uri, log.path).unlink()
+    done = table.repair(dry_run=False)
+    assert done.rows_lost > 0
+    told = {one.where: one.rows_lost for one in done.findings if one.rows_lost}
+    assert [*told] == [own.path if what == "copy" else other.path]
+    assert table.verify().findings == ()
+    assert before <= {row["id"] for row in table.scan().to_arrow().to_pylist()}
+
+
 @pytest.mark.parametrize("engine", RINGS)
 def test_rows_of_a_child_are_merged_in_the_order_in_which_they_came(
     table_uri: str, engine: str

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import compress
@@ -229,6 +229,16 @@ class FileSlice:
     def merged(self) -> tuple[DataFile | LogFile, ...]:
         """Those of its files that a reader merges: the base, if there is one, and all logs."""
         return (self.base, *self.logs) if self.has_base else self.logs
+
+    def left(self, gone: Collection[str]) -> tuple[DataFile | LogFile, ...]:
+        """Those of its files that a reader merges where these paths are gone. If a log is gone of
+        which there are copies, all of them stand for the logs that they are of: beside those they
+        would be merged behind logs that came later."""
+        merged, copied = self.merged, {one.write_token for one in self.copies}
+        is_told_twice = any(one.path in gone and one.write_token in copied for one in self.logs)
+        if is_told_twice and not any(one.path in gone for one in self.copies):
+            merged = (*self.planned.merged, *self.copies)
+        return tuple(one for one in merged if one.path not in gone)
 
     @property
     def told(self) -> tuple[DataFile | LogFile, ...]:
