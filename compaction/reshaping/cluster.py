@@ -129,7 +129,8 @@ class Cluster(Service[ClusterPlan]):
         rows = _rows(engine, snapshot, slices, with_meta_columns(snapshot.schema))
         inputs = list(dict.fromkeys([KEY, PATH, *plan.by]))
         routed = engine.extend(rows, inputs, partial(_route, files), _FILES)
-        spread = engine.exchange(routed, _FILE, len(files.targets))
+        count = max(len(files.targets), 1)  # logs may have deleted all rows
+        spread = engine.exchange(routed, _FILE, count)
         work = partial(_write, snapshot, files, partitions, scratch)
         made, runs = sorted_out(run_rows(engine, spread, work, Receipt))
         columns = every_stats_column(snapshot.table_schema, snapshot.options)

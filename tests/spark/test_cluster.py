@@ -24,3 +24,16 @@ def test_files_are_cut_and_cut_anew_on_spark(spark: Any, table_uri: str) -> None
     assert (done.files_before, done.depth_after) == (files, {"id": 1.0})
     assert table.cluster(engine=spark).entries == done.entries == len(rows())
     check(table, model, rows()[::20])
+
+
+def test_files_of_which_all_rows_are_deleted_go(spark: Any, table_uri: str) -> None:
+    given = rows()[:80]
+    options = {"file_rows": 40, "small_file_bytes": 0, "table_type": "mor"}
+    table, model = made(table_uri, options=options)
+    for part in (given[::2], given[1::2]):
+        table.insert(arrow(part))
+    table.delete(arrow(given))
+    assert len(table.files()) == 2
+    done = table.cluster(by="id", engine=spark)
+    assert (done.files_before, done.files_after, table.files()) == (2, 0, [])
+    check(table, model, given[::20])
