@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from metatable.compaction.cleaning.garbage import Suspect, is_needed, left, suspects
 from metatable.compaction.cleaning.kept_files import Kept
@@ -20,7 +21,7 @@ def usage(store: Store, newest: Manifest) -> dict[str, int]:
     """Bytes of files, which add up to all of the table's:
 
     live           the newest version names them, or Hudi's timeline does
-    kept           only older versions do that are kept
+    kept           only older versions do that are kept, those of savepoints too
     reclaimable    nobody does: the next `clean` deletes them
     others         of writers at work, or not ours to judge
 
@@ -30,7 +31,8 @@ def usage(store: Store, newest: Manifest) -> dict[str, int]:
     total = sum(one.size_bytes for one in store.walk())
     kept = Kept(store, newest, max(newest.oldest, 1))
     unnamed = suspects(store, kept, now)
-    not_live = suspects(store, Kept(store, newest, newest.version), now)
+    alone = replace(newest, pins={})
+    not_live = suspects(store, Kept(store, alone, newest.version), now)
     signs = Signs.of(store, newest.options.lease_seconds, now)
     now_kept = kept.on(load_newest(store) or newest)
     garbage = left(now_kept, signs, unnamed).garbage

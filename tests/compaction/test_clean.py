@@ -192,6 +192,22 @@ def test_a_kept_version_that_is_lost_stops_it_before_anything_is_deleted(table: 
     assert before - files(table) == {version_path(table.version - 2)}
 
 
+def test_what_only_a_savepoint_keeps_is_kept_and_not_live(table: Table) -> None:
+    def named() -> set[str]:
+        slices = Snapshot(Store(table.uri), newest(table)).slices()
+        return {file.path for one in slices for file in one.files}
+
+    then = named()
+    table.savepoint("then")
+    table.insert_overwrite(arrow(rows(50, 60, 1)), by="table")
+    clean(table)
+    size_of = {one.path: one.size_bytes for one in Store(table.uri).walk()}
+    told = table.describe(listing=True).usage
+    assert sum(told.values()) == sum(size_of.values())
+    assert told["kept"] > sum(size_of[path] for path in then)
+    assert told["live"] > sum(size_of[path] for path in named())
+
+
 def test_what_is_lost_of_a_version_that_was_undone_stops_nobody(table: Table) -> None:
     table.compact(major=True)
     table.upsert(arrow(rows(0, 3, 50)))
