@@ -13,10 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from metatable.data.config.options import Options
+from metatable.data.file_groups.file_system_view import FileSystemView
 from metatable.data.file_groups.slices import FileSlice
 from metatable.data.rows.samples import Sample
+from metatable.index import create_index
 from metatable.metadata.view import TableView
-from metatable.write.profile import is_open
+from metatable.storage.arrays import Bools
+from metatable.write.profile import are_open
 
 __all__ = ["Bin", "Bins", "Inserts", "bins_for", "inserts_of", "new_bins", "rooms"]
 
@@ -51,9 +54,7 @@ class Inserts(Sample):
 def inserts_of(profile: pa.Table) -> dict[str, Inserts]:
     """The rows that no index has placed and that do not stay where they are, by partition path."""
     found: dict[str, Inserts] = {}
-    for one in profile.to_pylist():
-        if not is_open(one):
-            continue
+    for one in profile.filter(are_open(profile)).to_pylist():
         inserts = found.setdefault(one["partition_path"], Inserts())
         inserts.add(one["rows"], one["keys"])
         inserts.bytes += one["bytes"]
@@ -89,7 +90,8 @@ def rooms(view: TableView, path: str, inserts: Inserts) -> tuple[list[Bin], floa
     found: list[Bin] = []
     width, most = inserts.width, options.file_bytes * (1 - BEGUN)
     for small, held in _small_files(view, path):
-        width = small.size_bytes / max(held, 1)
+        # of few rows it is the footer that takes the bytes, and no row is stored wider than it is
+        width = min(small.size_bytes / max(held, 1), inserts.width)
         room = min(options.file_rows - held, int((most - small.size_bytes) / width))
         rows = min(room - inserts.slack, inserts.memory_rows)
         if rows > 0:
@@ -108,14 +110,24 @@ def new_bins(options: Options, inserts: Inserts, rows: int, width: float) -> lis
 
 def _small_files(view: TableView, path: str) -> list[tuple[FileSlice, int]]:
     """Files of a partition that may be filled up, smallest first, with their row counts; with logs
-    only where logs open groups, or each commit would open some more."""
-    limit, opens = view.options.small_file_bytes, view.options.opens_by_logs
+    where the index finds keys in them, or every other commit would open some more. Groups that wait
+    for something scheduled are left alone, unless groups begin with logs."""
+    limit, options = view.options.small_file_bytes, view.options
     if not limit:
         return []
     files = view.slices(path)  # a partition may have many: no object per file
-    sizes = files.slice_sizes if opens else files.sizes
-    below = np.flatnonzero(sizes < limit)
+    on_logs = options.has_logs and create_index(options).indexes_logs
+    sizes = files.slice_sizes if on_logs else files.sizes
+    below = np.flatnonzero((sizes < limit) & _take_more(files, options, on_logs))
     smallest = below[np.argsort(sizes[below], kind="stable")[:SMALL_FILES]]
     small = [files[place] for place in smallest.tolist()]
-    counts = view.row_counts(small, at_most=opens).tolist()
+    counts = view.row_counts(small, at_most=on_logs).tolist()
     return [(one, held) for one, held in zip(small, counts, strict=True) if held >= 0]
+
+
+def _take_more(files: FileSystemView, options: Options, on_logs: bool) -> Bools:
+    """Which of these groups may get new keys: into a file that is written anew or, `on_logs`, into
+    a log."""
+    if not on_logs:
+        return ~files.has_logs
+    return np.ones(len(files), np.bool_) if options.opens_by_logs else ~files.is_pending

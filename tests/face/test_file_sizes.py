@@ -157,3 +157,36 @@ def test_text_that_does_not_fit_into_one_column_is_written_in_chunks(
     held = {row["id"]: row["value"] for row in table.scan().to_arrow().to_pylist()}
     expected = {key: place for place, key in enumerate(keys[100:])}
     assert held == expected | {key: place for place, key in enumerate(keys[:100]) if place >= 50}
+
+
+def keyed(lo: int, hi: int, value: int) -> pa.Table:
+    ids = [f"k{number:06d}" for number in range(lo, hi)]
+    values = pa.array([value] * len(ids), pa.int64())
+    return pa.table({"id": pa.array(ids, pa.string()), "v": values})
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize("index", ["record", "metadata_bloom"])
+def test_small_groups_are_filled_whether_or_not_they_have_logs(
+    table_uri: str, table_type: str, index: str
+) -> None:
+    """Where the index finds no keys in logs, a group that has some takes no new ones."""
+    words: dict[str, Any] = {"index": index, "storage_options": {"durable": "false"}}
+    schema = keyed(0, 0, 0).schema
+    table = metatable.create(table_uri, schema, key="id", table_type=table_type, **words)
+    for number in range(12):
+        table.upsert(keyed(0, 10 * number + 10, number))
+    groups = len(table.files(read_optimized=True))
+    assert groups == 1 if (table_type, index) != ("mor", "metadata_bloom") else groups <= 12
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == keyed(0, 120, 0)["id"].to_pylist()
+    assert table.verify().findings == ()
+
+
+def test_a_file_of_one_row_does_not_tell_how_wide_rows_are(table_uri: str) -> None:
+    """It is all footer."""
+    schema = keyed(0, 0, 0).schema
+    words: dict[str, Any] = {"index": "record", "storage_options": {"durable": "false"}}
+    table = metatable.create(table_uri, schema, key="id", **words)
+    table.insert(keyed(0, 1, 0))
+    table.insert(keyed(1, 100_000, 1))
+    assert len(table.files()) == 1
