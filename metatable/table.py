@@ -31,7 +31,7 @@ from metatable.compaction.reshaping.cluster import MOST_BYTES, Cluster
 from metatable.compaction.reshaping.log_compaction import (
     CompactLogs,
     ScheduleLogs,
-    carry_out_waiting,
+    carry_out,
 )
 from metatable.compaction.reshaping.log_sizes import LOG_COUNT, LOG_RATIO, LogSizes
 from metatable.compaction.reshaping.resize import Resize
@@ -171,11 +171,7 @@ class Table:
         Otherwise it is an insert, and refuses keys that exist. Raises UsageError for columns
         without an order, and where the index tells which file a row goes to.
         """
-        texts, columns = noted(note), in_order("sort_by", sort_by)
-        return self._written(
-            engine_of(rows),
-            lambda on: write(self._store, on, rows, BULK_INSERT, texts, sort_by=columns),
-        )
+        return self._write(rows, BULK_INSERT, note, sort_by=in_order("sort_by", sort_by))
 
     def upsert(
         self, rows: Any, *, note: Mapping[str, Any] | None = None, evolve: bool = False
@@ -222,7 +218,7 @@ class Table:
         store = self._store
         return self._written(
             engine_for(engine),
-            lambda on: alter(store, on, changes, texts, partial(carry_out_waiting, store, on)),
+            lambda on: alter(store, on, changes, texts, partial(carry_out, store, on)),
         )
 
     def set_options(self, options: Mapping[str, Any], *, dry_run: bool = False) -> ServiceResult:
@@ -670,7 +666,12 @@ class Table:
             return buckets_of(snapshot, some("partitions", partitions, str))
 
     def _write(
-        self, rows: Any, operation: str, note: Mapping[str, Any] | None, evolve: bool = False
+        self,
+        rows: Any,
+        operation: str,
+        note: Mapping[str, Any] | None,
+        evolve: bool = False,
+        sort_by: tuple[str, ...] = (),
     ) -> WriteResult:
         texts = noted(note)
         return self._written(
@@ -682,7 +683,8 @@ class Table:
                 operation,
                 texts,
                 evolve=evolve,
-                carry_out=partial(carry_out_waiting, self._store, on),
+                sort_by=sort_by,
+                carry_out=partial(carry_out, self._store, on),
             ),
         )
 

@@ -38,7 +38,6 @@ from metatable.compaction.reshaping.scheduled import (
     carried_out,
     check_waits,
     tidied,
-    waiting,
 )
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.columns.schema import with_meta_columns
@@ -82,7 +81,7 @@ from metatable.storage.errors import UsageError
 from metatable.storage.portions import together_far
 from metatable.storage.store import Store
 
-__all__ = ["CompactLogs", "ScheduleLogs", "carry_out_waiting"]
+__all__ = ["CompactLogs", "ScheduleLogs", "carry_out"]
 
 KEY_BYTES = 8 << 20
 """Keys of written slices that wait to become entries together."""
@@ -293,8 +292,7 @@ def _write_slice(view: Snapshot, planned: FileSlice, instant: str) -> WrittenSli
     return WrittenSlice(new.made, planned, keys=new.keys, stats=new.stats, past_stats=past)
 
 
-def carry_out_waiting(store: Store, engine: Engine[Any]) -> None:
-    """Carry out all that is scheduled, but what others carry out. Raises ConflictError."""
-    for one in waiting(store):
-        if one.service == COMPACT_LOGS:
-            carried_out(store, engine, CompactLogs(one.plan))
+def carry_out(store: Store, engine: Engine[Any], instant: str) -> None:
+    """Carry out the one that was scheduled as this instant, unless others do. Raises
+    ConflictError."""
+    carried_out(store, engine, CompactLogs(instant))

@@ -13,7 +13,7 @@ their keys, their places and their commits. Where logs of before are all that th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -50,6 +50,7 @@ from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write.attempts import attempts
 from metatable.write.bent_logs import bent_slices
+from metatable.write.late_logs import CarryOut, check_none_is_late
 from metatable.write.planning import rewriting
 from metatable.write.routes import SOURCE_COLUMN
 from metatable.write.written_files import Written, written_groups
@@ -71,7 +72,7 @@ def alter(
     engine: Engine[Any],
     changes: Sequence[ColumnChange],
     note: Mapping[str, str],
-    carry_out: Callable[[], None] | None = None,
+    carry_out: CarryOut | None = None,
 ) -> WriteResult:
     """All of these changes in one version; none where they change nothing. `carry_out`: as
     `attempts` takes it.
@@ -154,7 +155,10 @@ def _rewritten(
     slices: Sequence[FileSlice],
     instant: str,
 ) -> Written:
-    """These file groups written anew, with the columns of `snapshot`."""
+    """These file groups written anew, with the columns of `snapshot`. Raises ConflictError before
+    anything is written where one cannot be yet."""
+    for one in slices:
+        check_none_is_late(snapshot.options, one)
     plan = rewriting([*slices], instant, engine.slots)
     tasks = range(plan.tasks)
     empty = [["" for _ in tasks], ["" for _ in tasks], [*tasks], [-1 for _ in tasks]]

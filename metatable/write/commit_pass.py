@@ -78,6 +78,7 @@ from metatable.write.attempts import attempts
 from metatable.write.bent_logs import bent_slices
 from metatable.write.few_rows import is_much, prepared_near
 from metatable.write.held_rows import held_rows
+from metatable.write.late_logs import CarryOut
 from metatable.write.overwrite import (
     Overwritten,
     PartitionsUnchanged,
@@ -116,7 +117,7 @@ def write(
     evolve: bool = False,
     named: tuple[str, ...] = (),
     sort_by: tuple[str, ...] = (),
-    carry_out: Callable[[], None] | None = None,
+    carry_out: CarryOut | None = None,
 ) -> WriteResult:
     """Make one data commit; when another writer was first, try again from `tag` on.
 

@@ -140,8 +140,7 @@ class GroupMaker:
         entering = self._entering(place, target)
         if group.base is None or plan.replaces:
             return opened_slice(view, entering).filed(view, target)
-        if view.options.hudi_readable:
-            check_none_is_late(group.base)
+        check_none_is_late(view.options, group.base)
         told = view, group.base, entering, rows.keys(rows.gone(place))
         known = Known(len(rows.arriving(place)), plan.proven, plan.asks_for_keys)
         return spliced_file(*told, target, known) or merged_slice(*told).filed(view, target)
