@@ -20,6 +20,7 @@ import pytest
 
 import metatable
 from metatable import (
+    AddColumn,
     DropColumn,
     NotFoundError,
     RenameColumn,
@@ -320,6 +321,20 @@ def test_no_plan_is_taken_back_while_older_versions_have_rows_in_its_logs_alone(
     monkeypatch.undo()
     with pytest.raises(UsageError, match="with logs on what it is to make, and was taken back"):
         table.rollback()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_table_goes_back_where_no_bucket_waits_any_more(table_uri: str, way: str) -> None:
+    """Nothing tells what was planned."""
+    table, model = filled(table_uri)
+    plan = scheduled(table, way)
+    table.alter(AddColumn("w", pa.int64()), RenameColumn("v", "x"))
+    table.alter(RenameColumn("x", "v"))
+    version = table.version
+    upsert(table, model, rows(4, 40, 3))
+    table.resize_buckets(plan=plan, take_back=True)
+    table.rollback()
+    assert scanned(table) == scanned(table, version)
 
 
 def test_there_is_no_way_back_that_takes_the_logs_of_an_older_version_along(table_uri: str) -> None:

@@ -92,7 +92,10 @@ def buckets_plan(snapshot: Snapshot, instant: str) -> BucketsPlan:
     plan = snapshot.manifest.compactions[instant]
     body = read_plan(snapshot.store, instant, plan.checksum, plan.action)
     if body is None:
-        body = made_buckets_plan(snapshot, scheduled_slices(snapshot, instant))
+        held = scheduled_slices(snapshot, instant)
+        if not held:  # it is lost, or was taken back, and nothing waits for it any more
+            return BucketsPlan(WAYS[0], ())
+        body = made_buckets_plan(snapshot, held)
     return BucketsPlan.decode(body, plan.plan)
 
 
