@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -41,10 +41,19 @@ class SqliteValues:
             )
             self._sql.execute("PRAGMA journal_mode = WAL")
             self._sql.execute("PRAGMA synchronous = FULL")
+            self._rename_older(table)
             self._sql.execute(
                 f"CREATE TABLE IF NOT EXISTS {self._table} (key BLOB, name BLOB, value BLOB,"
                 " PRIMARY KEY (key, name)) WITHOUT ROWID"
             )
+
+    def _rename_older(self, table: str) -> None:
+        """Earlier releases called it as it is."""
+        named = self._rows("SELECT name FROM sqlite_master WHERE type = 'table'", [])
+        own = _told_apart(table)
+        if own != table and (table,) in named and (own,) not in named:
+            with suppress(sqlite3.OperationalError):  # another process was first
+                self._sql.execute(f'ALTER TABLE "{table}" RENAME TO "{own}"')
 
     def get_many(self, keys: pa.Array) -> pa.RecordBatch:
         asked, found = keys.to_pylist(), []

@@ -211,6 +211,16 @@ def test_tables_of_names_that_differ_in_letter_case_are_two(tmp_path: Path) -> N
             assert store.get_many(pa.array([b"k"]))["value"].to_pylist() == [name.encode()]
 
 
+def test_a_table_that_an_earlier_release_made_is_found(tmp_path: Path) -> None:
+    with closing(SqliteValues(str(tmp_path / "cells"), "Trips")) as store:
+        store.put_many(pa.array([b"k"]), b"n", pa.array([b"v"]))
+    with closing(sqlite3.connect(tmp_path / "cells")) as behind, behind:
+        behind.execute('ALTER TABLE "^trips" RENAME TO "Trips"')
+    for _ in range(2):
+        with closing(SqliteValues(str(tmp_path / "cells"), "Trips")) as store:
+            assert store.get_many(pa.array([b"k"]))["value"].to_pylist() == [b"v"]
+
+
 def test_batches_are_of_one_region_and_of_bounded_size(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
