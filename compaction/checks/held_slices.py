@@ -36,6 +36,9 @@ __all__ = ["Held", "damage_of", "read_held", "texts_left"]
 _, _, _, PATH, FILE_NAME = META_COLUMNS
 _TEXTS = pa.schema([pa.field(RECORD_KEY, pa.string()), pa.field(PATH, pa.string())])
 
+OURS = "parquet-cpp-arrow"
+"""What files of ours say of their writer, in their footers."""
+
 SMALL_BYTES = 1 << 20
 """Files up to it are read at once: a request for each column would cost more."""
 
@@ -174,7 +177,8 @@ def _read_base(view: Snapshot, file: DataFile) -> _Facts:
             footer.look_at(columns, stored.again)
             stored.forget()
             if FILE_NAME in columns.column_names:
-                _check_names(view, file, columns[FILE_NAME])
+                own = _names_of(view, file, parquet.metadata.created_by)
+                _check_names(file, columns[FILE_NAME], own)
             for name in {RECORD_KEY, PATH}.intersection(columns.column_names):
                 texts[name] = columns[name].combine_chunks().cast(pa.string())
     if texts.keys() != {RECORD_KEY, PATH} or any(one.null_count for one in texts.values()):
@@ -183,11 +187,16 @@ def _read_base(view: Snapshot, file: DataFile) -> _Facts:
     return _Facts(texts[RECORD_KEY], texts[PATH], told, footer.fault)
 
 
-def _check_names(view: Snapshot, file: DataFile, names: pa.ChunkedArray) -> None:
-    """Rows tell the file that they were written to: one that was put in another's place is sound,
-    and has other rows. Older writers of tables that were adopted left the names of older slices."""
+def _names_of(view: Snapshot, file: DataFile, created_by: str) -> str:
+    """What the names begin with that a file's rows tell. Other writers, in tables that were
+    adopted, left names of older slices and, where they clustered, of other groups."""
     is_adopted = file.instant <= max(view.manifest.adopted, default="")
-    own = file.file_id + "_" if is_adopted else file.name
+    return file.name if created_by.startswith(OURS) and not is_adopted else ""
+
+
+def _check_names(file: DataFile, names: pa.ChunkedArray, own: str) -> None:
+    """Rows tell the file that they were written to: one that was put in another's place is sound,
+    and has other rows."""
     for other in pc.unique(names).drop_null().cast(pa.string()).to_pylist():
         if not other.startswith(own):
             raise CorruptError(
