@@ -31,7 +31,7 @@ from metatable.data.columns.schema import encode_schema, normal
 from metatable.data.columns.schema_changes import having_passed
 from metatable.data.columns.schema_on_read import refuse_renamed
 from metatable.data.columns.schema_text import TableSchema
-from metatable.data.config.options import MOST_BUCKETS, Options
+from metatable.data.config.options import COPY_ON_WRITE, MOST_BUCKETS, Options
 from metatable.data.hoodie.other_writers import (
     LiveSlices,
     OtherTimeline,
@@ -151,6 +151,13 @@ def _first_version(
             option="hive_style",
             expected=written.hive_style,
             found=given["hive_style"],
+        )
+    if given.get("table_type", COPY_ON_WRITE) != COPY_ON_WRITE:
+        raise UsageError(
+            "the type of the table is what it is",
+            option="table_type",
+            expected=COPY_ON_WRITE,
+            found=given["table_type"],
         )
     made = Options.create(
         written.name,

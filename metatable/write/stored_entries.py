@@ -345,6 +345,15 @@ def _check_columns(files: StoredFiles, made: FileSlice, held: pa.Schema) -> None
                 expected=str(field.type),
                 found=str(found),
             ) from None
+        if _is_finer(found, field.type):
+            raise UpgradeError(
+                "a data file has microseconds in a column of milliseconds, which newer releases of"
+                " Hudi take for milliseconds: have Hudi write it anew",
+                path=made.path,
+                column=field.name,
+                expected=str(field.type),
+                found=str(found),
+            )
         if _bends(found, field.type):
             raise UpgradeError(
                 "a data file has floats in a column of doubles, which Hudi's readers widen by"
@@ -355,6 +364,19 @@ def _check_columns(files: StoredFiles, made: FileSlice, held: pa.Schema) -> None
                 expected=str(field.type),
                 found=str(found),
             )
+
+
+def _is_finer(found: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether moments of microseconds become milliseconds, anywhere in it: Hudi 0.14 to 1.0 wrote
+    that of numbers that are milliseconds."""
+    if not pa.types.is_nested(found):
+        both = pa.types.is_timestamp(found) and pa.types.is_timestamp(kind)
+        return bool(both and kind.unit == "ms" and found.unit in ("us", "ns"))
+    if pa.types.is_map(found):
+        return _is_finer(found.item_type, kind.item_type)
+    if pa.types.is_struct(found):
+        return any(_is_finer(one.type, kind.field(one.name).type) for one in found)
+    return _is_finer(found.value_type, kind.value_type)
 
 
 def _bends(found: pa.DataType, kind: pa.DataType) -> bool:

@@ -18,12 +18,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from dataclasses import replace
 from datetime import date
 from itertools import permutations, product
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -519,6 +521,51 @@ def test_rows_that_name_an_older_slice_are_sound_however_old_the_adoption_is(
     live.write_bytes(slices[1])  # no row of what we write names an older slice
     file = DataFile.decode(f"city=sf/{live.name}", len(slices[1]))
     assert "rows of another file" in damage_of(Snapshot(store, newest), file)
+
+
+def test_rows_of_other_writers_may_name_any_file(tmp_path: Path) -> None:
+    """As of groups that old releases of Hudi have clustered; also where a table was adopted so long
+    ago that nothing tells of it any more."""
+    table = created(tmp_path / "table", "metadata_bloom", "partition")
+    table.insert(arrow(rows(0, 1, 1)))
+    [path] = Path(table.uri).glob("city=ny/*.parquet")
+    named(path, "another-0_0-0-0_20200101000000000.parquet")
+    table = adopt(stripped(tmp_path / "table"))
+    assert table.verify().findings == ()
+    store = Store(table.uri, FAST)
+    newest = load_newest(store)
+    assert newest is not None
+    long_ago = Snapshot(store, replace(newest, adopted=()))
+    file = DataFile.decode(f"city=ny/{path.name}", 0)
+    assert "rows of another file" in damage_of(long_ago, file)
+    held = pl.from_arrow(pq.read_table(path, partitioning=None))
+    assert isinstance(held, pl.DataFrame)
+    held.write_parquet(path)
+    assert damage_of(long_ago, file) == ""
+
+
+def test_what_a_table_is_cannot_be_chosen(tmp_path: Path) -> None:
+    grown(tmp_path / "table")
+    uri = stripped(tmp_path / "table")
+    with pytest.raises(UsageError, match="type of the table is what it is"):
+        adopt(uri, options={"table_type": "mor"})
+    assert adopt(uri, options={"table_type": "cow"}).verify().findings == ()
+
+
+def test_moments_of_microseconds_in_a_column_of_milliseconds_are_refused(tmp_path: Path) -> None:
+    """Hudi 0.14 to 1.0 called numbers so that are milliseconds."""
+    schema = pa.schema([("id", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+    made = metatable.create(tmp_path / "table", schema, key="id", storage_options=FAST)
+    made.insert(pa.table({"id": ["a"], "at": pa.array([1_700_000_000_000])}).cast(schema))
+    uri = stripped(tmp_path / "table")
+    [path] = Path(uri).glob("*.parquet")
+    pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
+    [commit] = Path(uri, ".hoodie").glob("*.commit")
+    commit.write_text(commit.read_text().replace("timestamp-micros", "timestamp-millis"))
+    with pytest.raises(
+        UpgradeError, match=r"microseconds in a column of milliseconds.*column='at'"
+    ):
+        adopt(uri)
 
 
 def test_groups_that_were_replaced_are_gone(tmp_path: Path) -> None:

@@ -57,6 +57,10 @@ _MUST_BE = {
         "its files lack the partition columns",
     ),
     "hoodie.table.base.file.format": ("PARQUET", "its files are not Parquet"),
+    "hoodie.partition.metafile.use.base.format": (
+        "false",
+        "what tells its partitions are Parquet files, which we do not write",
+    ),
     "hoodie.table.cdc.enabled": ("false", "its readers expect change logs, which we do not write"),
 }
 """Where another value stands, what is wrong with it. Where nothing stands, all is well."""
@@ -266,7 +270,8 @@ def _check_sure(file: DataFile, timeline: OtherTimeline) -> None:
     if file.instant < timeline.unsure:
         raise UpgradeError(
             "whether this file is committed cannot be told: savepoints have kept older commits on"
-            " the timeline than it has been archived to. Drop them, and adopt the table then",
+            " the timeline than it has been archived to. Drop them, have Hudi commit once"
+            " more, so that it archives what they have kept, and adopt the table then",
             path=file.path,
             expected=f"an instant of the timeline, or from {timeline.unsure} on",
             found=file.instant,
