@@ -24,7 +24,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -85,7 +85,10 @@ class SparkEngine:
     @made_once
     def slots(self) -> int:
         """Tasks that the cluster runs at once: into so many parts Spark cuts a range. A classic
-        session says so; on Spark Connect it takes a small job."""
+        session says so; on Spark Connect it takes a small job. Where executors come as they are
+        needed it says what there is now, two at first: so many then as Spark makes of a shuffle."""
+        if self._grows:
+            return int(self.session.conf.get("spark.sql.shuffle.partitions", None) or 200)
         if not is_connect(self.session):
             said = self.session.conf.get("spark.sql.leafNodeDefaultParallelism", None)
             return int(said or self.session.sparkContext.defaultParallelism)
@@ -269,7 +272,8 @@ class SparkEngine:
         try:
             yield kept.select("*")
         finally:
-            kept.unpersist()
+            with suppress(Exception):  # the session may be gone, with what it held; all is done
+                kept.unpersist()
 
     def estimate(self, rows: DataFrame) -> int | None:
         """By the statistics of Spark's plan (plans.py). None on Spark Connect, where there is none

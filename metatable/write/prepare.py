@@ -250,7 +250,7 @@ def _repeats(engine: Engine[Any], rows: Any, identity: Sequence[str]) -> tuple[D
     fields = pa.schema([pa.field(_HASH, pa.int64()), pa.field(TASK_COLUMN, pa.int32())])
     hashes = engine.map(rows, identity, partial(_hashes, identity, tasks), fields)
     spread = engine.exchange(hashes, TASK_COLUMN, tasks)
-    found = engine.run(spread, _equal_hashes, _EQUAL_HASHES)
+    found = engine.run(engine.select(spread, [_HASH]), _equal_hashes, _EQUAL_HASHES)
     total = None if engine.in_process else sum_of(found["sum"])
     given = int(pc.sum(found["rows"]).as_py() or 0)
     return Distinct(rows, given, total), bool(pc.any(found["again"]).as_py())

@@ -25,7 +25,7 @@ from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.write.same_rows import key_sums
 
-__all__ = ["NAMED_KEYS", "PROFILE", "CountGroups", "is_open"]
+__all__ = ["NAMED_KEYS", "PROFILE", "CountGroups", "are_open", "is_open"]
 
 SAMPLE_KEYS = 2048
 """Keys a partition of rows gives as a sample of a table partition: all of a small batch, enough of
@@ -61,7 +61,7 @@ class CountGroups:
 
     A task may be given any number of rows, and holds some of them at a time. Of rows that a plan
     must find a place for, it gives the texts of `order`: all of them, or every n-th, beginning with
-    the least. Of others a few keys, to be named.
+    the least. Of others that are refused a few keys, to be named.
     """
 
     options: Options
@@ -81,6 +81,12 @@ class CountGroups:
     ) -> Iterator[pa.RecordBatch]:
         yield from map(self._counted, pieces(batches))
 
+    def _named(self, keys: pa.Array, some: Int64s) -> list[str]:
+        """A few keys of rows that are refused; of others nobody names any, and where there are many
+        groups all tasks together would send the driver as much as rows are."""
+        named: list[str] = keys.take(pa.array(some)).to_pylist() if self.refuses else []
+        return named
+
     def _counted(self, table: pa.Table) -> pa.RecordBatch:
         """`PROFILE` of these rows."""
         places, row_of = _places(table, self.placement)
@@ -99,7 +105,7 @@ class CountGroups:
         samples = [
             _sample(keys if self.refuses and kind["file_id"] else texts, row_of[here], *steps)
             if is_open(kind)
-            else keys.take(pa.array(row_of[here[:NAMED_KEYS]])).to_pylist()
+            else self._named(keys, row_of[here[:NAMED_KEYS]])
             for kind, here in zip(kinds, rows, strict=True)
         ]
         return pa.RecordBatch.from_arrays(
@@ -118,6 +124,12 @@ def is_open(group: Mapping[str, str | None]) -> bool:
     """Whether rows of this kind may go to any file group of their partition."""
     stays = group["located_path"] == group["partition_path"]
     return not stays and group["target_id"] is None
+
+
+def are_open(groups: pa.Table) -> pa.Array:
+    """`is_open` of each of these."""
+    stays = pc.equal(groups["located_path"], groups["partition_path"]).fill_null(False)
+    return pc.and_not(groups["target_id"].is_null(), stays)
 
 
 def _places(table: pa.Table, placement: Placement | None) -> tuple[dict[str, pa.Array], Int64s]:

@@ -168,9 +168,22 @@ def test_a_cluster_that_grows_is_not_held_to_the_tasks_that_it_runs_now(
 ) -> None:
     monkeypatch.setattr(local, "_processors", lambda: 2)
     rows = numbers(engine, 30, parts=7)
-    assert engine.slots == 2
-    engine.session = Told(engine.session, conf)
+    engine.session = Told(engine.session, conf | {"sql.shuffle.partitions": "37"})
+    assert engine.slots == (37 if grows else 2)
     assert (engine.find(rows, ["n"], often, PLUS) is None) == grows
+
+
+def test_what_was_done_is_done_though_the_session_goes_before_rows_are_let_go(
+    engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise ConnectionError
+
+    with engine.keep(numbers(engine, 3)) as kept:
+        assert kept.count() == 3
+        monkeypatch.setattr(type(kept), "unpersist", gone)
+    with pytest.raises(ValueError, match="of the block"), engine.keep(numbers(engine, 3)):
+        raise ValueError("of the block")
 
 
 def thirds(

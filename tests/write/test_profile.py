@@ -66,6 +66,20 @@ def test_files_of_many_table_partitions_hold_no_more_rows_than_asked_for(
     assert max(sizes) <= 640
 
 
+@pytest.mark.parametrize("refuses", [True, False])
+def test_rows_that_stay_give_keys_only_where_they_are_refused(refuses: bool) -> None:
+    """Each task meets most file groups."""
+    groups = [{"partition_path": "city=a", "file_id": f"g{number}"} for number in range(50)]
+    keys = pa.array([f"k{number:03}" for number in range(500)])
+    located = pa.array(groups * 10, LOCATION)
+    columns = [keys, pa.array(["city=a"] * 500), located]
+    batch = pa.RecordBatch.from_arrays(columns, names=[KEY, PATH, LOCATION_COLUMN])
+    [made] = profile.CountGroups(OPTIONS, None, refuses=refuses)(iter([batch]), Counters())
+    assert made.num_rows == 50
+    assert (sum(map(len, made["keys"].to_pylist())) > 0) == refuses
+    assert pa.array([False] * 50).equals(profile.are_open(pa.Table.from_batches([made])).chunk(0))
+
+
 def _wide(count: int) -> Iterator[pa.RecordBatch]:
     """Batches of new rows, a MB each."""
     for number in range(count):
