@@ -31,6 +31,9 @@ LEAST_ROWS = 16 << 10
 MOST_ROWS = 1 << 21
 """Of more, the numbers alone are more than a commit should hold: some 60 bytes per row."""
 
+MOST_SORTED_BYTES = 512 << 20
+"""Of columns that rows are in order by: texts of them are made in one piece, of twice the bytes."""
+
 COPIED_BYTES = 96 << 20
 """What may be copied at most for columns to lie in one piece: less than dealing would."""
 
@@ -39,13 +42,13 @@ def held_rows(
     engine: Engine[Any], located: Any, plan: WritePlan, names: Sequence[str]
 ) -> TaskRows | None:
     """The kept rows of a commit, with these columns, for all tasks of its plan; None where they are
-    few, very many, on disk, in pieces, or elsewhere."""
+    few, very many, on disk, in pieces, or elsewhere, or wide where they are in order by it."""
     batches = engine.held(located)
     if batches is None or not LEAST_ROWS <= sum(map(len, batches)) <= MOST_ROWS:
         return None
     kept = list(dict.fromkeys([KEY, *names]))
     table = one_piece([batch.select(kept) for batch in batches], COPIED_BYTES)
-    if table is None:
+    if table is None or sum(table[name].nbytes for name in plan.order.columns) > MOST_SORTED_BYTES:
         return None
     parts = list(in_order(partial(_destinations, plan), batches))
     return TaskRows.of(plan, table, Destinations.joined(parts))

@@ -123,3 +123,23 @@ def test_rows_beyond_a_limit_are_dealt(
     assert table.upsert(two).updated == 100
     assert asked[-1] is None
     assert _told(table) == rows.sort_by("id").to_pylist()
+
+
+@pytest.mark.parametrize("most", [99, 1 << 20])
+def test_rows_in_the_order_of_wide_columns_are_dealt(
+    tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts of a column are made in one piece, which Arrow bounds by 2 GiB."""
+    asked: list[TaskRows | None] = []
+
+    def spied(*given: Any) -> TaskRows | None:
+        asked.append(held.held_rows(*given))
+        return asked[-1]
+
+    monkeypatch.setattr("metatable.write.commit_pass.held_rows", spied)
+    monkeypatch.setattr(held, "LEAST_ROWS", 1)
+    monkeypatch.setattr(held, "MOST_SORTED_BYTES", most)
+    table, rows = _create(tmp_path / "table"), _rows(list(range(100)), 1)
+    table.bulk_insert(rows, sort_by=["value", "city"])
+    assert [one is None for one in asked] == [most == 99]
+    assert _told(table) == rows.sort_by("id").to_pylist()
