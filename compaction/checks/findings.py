@@ -7,15 +7,25 @@ checks hand over beside them, never by what is kept here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from metatable.results import Fault, TableFinding
 
-__all__ = ["KEPT", "Findings"]
+__all__ = ["BY_ENTRIES", "KEPT", "Findings"]
 
 KEPT = 100
 """How many findings of each fault are kept."""
+
+BY_ENTRIES = (
+    Fault.FILES,
+    Fault.COLUMN_STATS,
+    Fault.BLOOM_FILTER,
+    Fault.RECORD_INDEX,
+    Fault.ENTRIES,
+    Fault.ENTRY_COUNT,
+)
+"""What is mended by entries alone, whatever else is wrong."""
 
 
 class Findings:
@@ -56,6 +66,14 @@ class Findings:
                 held = both._kept.setdefault(fault, [])
                 held += kept[: KEPT - len(held)]
         return both
+
+    def take(self, later: Findings, faults: Collection[Fault]) -> None:
+        """Those of a later look that are of these faults."""
+        for fault in faults:
+            self._counts[fault] += later._counts[fault]
+            held = self._kept.setdefault(fault, [])
+            told = later._kept.get(fault, [])
+            held += told[: KEPT - len(held)]
 
     @property
     def told(self) -> tuple[TableFinding, ...]:

@@ -218,7 +218,7 @@ class Remains(Snapshot):
         """The version itself where nothing is gone of it."""
         if not (gone.pages or gone.hfiles):
             return snapshot
-        made = cls(snapshot.store, snapshot.manifest)
+        made = cls(snapshot.store, snapshot.manifest, columns=snapshot._columns)
         made._gone = gone
         return made
 

@@ -3,9 +3,12 @@
 Without it no transaction would begin: the table's properties, Hudi commits of ours whose version is
 lost (`own_commits.py`), commits that no version knows, and kept versions that whoever begins would
 have to read. Each is a version of its own, put on the newest; but what waits again has one already.
+A commit that is published again takes a look at the whole table: its version has its entries.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from metatable.compaction.checks.beside_data import (
     add_missing,
@@ -13,24 +16,28 @@ from metatable.compaction.checks.beside_data import (
     properties_fault,
     undoable,
 )
-from metatable.compaction.checks.commit_bodies import body_of
-from metatable.compaction.checks.findings import Findings
+from metatable.compaction.checks.commit_bodies import Action, body_of
+from metatable.compaction.checks.findings import BY_ENTRIES, Findings
 from metatable.compaction.checks.kept_versions import Versions, dropping_up_to
 from metatable.compaction.checks.live_slices import LiveSlices, entries_of_files
+from metatable.compaction.checks.mending import publishing_again
 from metatable.compaction.checks.own_commits import Way, columns_with, ways_of
 from metatable.compaction.checks.timeline_check import TimelineState
+from metatable.compaction.checks.verify import examine
 from metatable.data.base_files.hadoop_checksum import put_over
 from metatable.data.hoodie.operations import REPAIR
 from metatable.data.hoodie.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.hoodie.timeline import Timeline, completed_of, completed_path
-from metatable.metadata.commits.change import Change, Update
+from metatable.engine.protocol import Engine
+from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.commit import publish
 from metatable.metadata.commits.hudi_rings import drop_rings, dropping_rings
 from metatable.metadata.commits.known_commits import tells_all
 from metatable.metadata.commits.requirements import NewestIsBase
 from metatable.metadata.commits.retention import RaiseFloor
 from metatable.metadata.commits.steps import announce, settle, stage, staged_path
-from metatable.metadata.commits.updates import SetSchema, Withdraw
+from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.commits.updates import Withdraw
 from metatable.metadata.manifests.manifest import Manifest, Step, version_path
 from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.manifests.versions import newest_of
@@ -42,7 +49,7 @@ from metatable.storage.store import Store
 __all__ = ["make_writable"]
 
 
-def make_writable(store: Store, findings: Findings) -> None:
+def make_writable(store: Store, engine: Engine[Any], findings: Findings) -> None:
     """Mend what keeps anybody from writing; what is found goes to `findings`, mended or not.
 
     Raises ConflictError where others have published meanwhile, CorruptError where the newest root
@@ -68,7 +75,9 @@ def make_writable(store: Store, findings: Findings) -> None:
         elif way is Way.UNDONE:
             newest = _undo(store, newest, instant, action, staged_path(instant))
         elif way is Way.PUBLISHED:
-            newest = _publish_again(store, newest, versions, instant, action)
+            newest = _publish_again(store, engine, newest, versions, (instant, action), findings)
+        elif way is Way.LEFT:
+            return  # what is later may be of its buckets or columns
     for instant, action in state.foreign:
         if live is not None and undoable(live, (instant, action)):
             newest = _undo(store, newest, instant, action)
@@ -113,20 +122,28 @@ def _write_properties(store: Store, snapshot: Snapshot) -> None:
 
 
 def _publish_again(
-    store: Store, newest: Manifest, versions: Versions, instant: str, action: str
+    store: Store,
+    engine: Engine[Any],
+    newest: Manifest,
+    versions: Versions,
+    one: Action,
+    findings: Findings,
 ) -> Manifest:
-    """Publish a version that knows a commit of ours whose own version is lost. Its files are found
-    missing from `files` then, as any."""
-    body = body_of(store, versions, instant, action)
-    steps, updates = tuple[Step, ...](), tuple[Update, ...]()
+    """Publish a version that knows a commit of ours whose own version is lost, with its columns and
+    its entries: nobody can write before, nor reads it without its rows. That takes a look at the
+    whole table; what it mends goes to `findings`."""
+    body = body_of(store, versions, *one)
+    snapshot = Snapshot(store, newest)
     if body is not None:
-        steps = (stage(store, instant, body, action),)
-        columns = columns_with(newest, body, completed_path(instant, action))
-        updates = (SetSchema(columns.encode()),)
-    change = Change(
-        REPAIR, instant=instant, requires=(NewestIsBase(),), updates=updates, steps=steps
-    )
-    return _published(store, newest, change)
+        columns = columns_with(newest, body, completed_path(*one))
+        snapshot = snapshot.with_columns(columns.encode())
+    scratch = engine.scratch(store)
+    with Transaction(store, newest) as transaction:
+        found = examine(engine, snapshot, scratch, one[0])
+        change = publishing_again(transaction, found, scratch, one, body)
+        made = transaction.publish(change)
+    findings.take(found.findings, BY_ENTRIES)
+    return made
 
 
 def _wait_again(store: Store, newest: Manifest, instant: str, action: str) -> None:

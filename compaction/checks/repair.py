@@ -22,48 +22,25 @@ in the versions before, as long as those are kept.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from metatable.compaction.checks.commit_bodies import Action, body_of, completion_of
+from metatable.compaction.checks.commit_bodies import completion_of
 from metatable.compaction.checks.examined import Examined
 from metatable.compaction.checks.findings import Findings
-from metatable.compaction.checks.groups_anew import written_anew
-from metatable.compaction.checks.kept_versions import Versions
+from metatable.compaction.checks.mending import mending, needs_version, to_stage
 from metatable.compaction.checks.opening import make_writable
 from metatable.compaction.checks.verify import examine, result_of
 from metatable.compaction.service import RETRIES
 from metatable.data.base_files.hadoop_checksum import forget_checksum, put_over
-from metatable.data.file_groups.slices import LogFile, partition_metadata, partition_metadata_path
-from metatable.data.hoodie.commit_metadata import CommitMetadata, WriteStat
-from metatable.data.hoodie.operations import REPAIR, UPSERT, action_of
-from metatable.data.hoodie.savepoint_metadata import savepoint_metadata
+from metatable.data.file_groups.slices import partition_metadata, partition_metadata_path
+from metatable.data.hoodie.operations import REPAIR
 from metatable.data.hoodie.timeline import Timeline, completed_path, inflight_path, requested_path
-from metatable.data.reading.slice_reader import writer_of
-from metatable.data.rows.row_counts import RowCounts
 from metatable.engine.protocol import Engine
-from metatable.index import create_index
-from metatable.metadata.commits.change import Change, Update
-from metatable.metadata.commits.page_updates import AddFiles
-from metatable.metadata.commits.requirements import NewestIsBase
-from metatable.metadata.commits.retention import RaiseFloor
-from metatable.metadata.commits.steps import stage, staged_body, staged_path
+from metatable.metadata.commits.steps import staged_body, staged_path
 from metatable.metadata.commits.transaction import Transaction
-from metatable.metadata.commits.updates import BeginAnew, Withdraw
-from metatable.metadata.hfiles.entry_files import Run, cut_ranges, read_places
-from metatable.metadata.hfiles.partition import MetadataPartition
-from metatable.metadata.manifests.manifest import Step
-from metatable.metadata.manifests.owner import Owner
-from metatable.metadata.manifests.pages import HFileRef
-from metatable.metadata.manifests.plans import dropping
 from metatable.metadata.manifests.versions import newest_of
 from metatable.metadata.partitions.snapshot import Snapshot
-from metatable.metadata.partitions.stored import partitions_of
 from metatable.results import Fault, ServiceResult
 from metatable.storage.errors import ConflictError, StaleError
 from metatable.storage.store import Store
@@ -88,7 +65,7 @@ def repair(store: Store, engine: Engine[Any], *, dry_run: bool = True) -> Servic
     opened = Findings()
     for attempt in count():
         try:
-            make_writable(store, opened)
+            make_writable(store, engine, opened)
             found, version = _mend(store, engine)
             break
         except (ConflictError, StaleError):
@@ -111,136 +88,10 @@ def _mend(store: Store, engine: Engine[Any]) -> tuple[Examined, int]:
     with Transaction.begin(store) as transaction:
         found = examine(engine, transaction.snapshot, scratch)
         version = transaction.base.version
-        if _needs_version(found) or _to_stage(store, found):
-            version = transaction.publish(_change(transaction, found, scratch)).version
+        if needs_version(found) or to_stage(store, found):
+            version = transaction.publish(mending(transaction, found, scratch)).version
     _finish(store, found)
     return found, version
-
-
-def _needs_version(found: Examined) -> bool:
-    """Whether anything that was found is mended by a version."""
-    forgetting, state = found.index_files.forgetting, found.state
-    return bool(
-        found.anew
-        or found.runs
-        or found.plans
-        or found.floor
-        or forgetting.pages
-        or forgetting.hfiles
-        or state.missing
-        or state.savepoints
-        or state.stray
-    )
-
-
-def _change(transaction: Transaction, found: Examined, scratch: Store) -> Change:
-    """The one change that mends what was found; its files are stored."""
-    snapshot, state = transaction.snapshot, found.state
-    store, options = snapshot.store, snapshot.options
-    partitions = partitions_of(options, create_index(options))
-    runs, steps = list(found.runs), list(_steps(store, found))
-    instant = ""
-    if found.anew:
-        instant = transaction.start(action_of(REPAIR, options.has_logs))
-        stats, entries = written_anew(transaction, found.anew, partitions, scratch)
-        runs += entries
-        body = CommitMetadata.of_ours(REPAIR, stats, {}, snapshot.schema, options.name).encode()
-        steps.insert(0, transaction.stage(body))
-    else:
-        transaction.serve(REPAIR)
-    files = _built(store, scratch, partitions, runs, transaction.owner)
-    updates: list[Update] = [found.index_files.forgetting, AddFiles(files)]
-    if found.runs:
-        updates.append(BeginAnew())
-    if found.floor:
-        updates.append(RaiseFloor(found.floor))
-    if state.stray:
-        updates.append(Withdraw(tuple(time for time, _ in state.stray)))
-    return Change(
-        REPAIR,
-        instant=instant,
-        requires=(NewestIsBase(),),
-        updates=tuple(updates),
-        steps=tuple(steps),
-        summary={"findings": len(found.findings), "deleted": found.findings.rows_lost},
-    )
-
-
-def _built(
-    store: Store,
-    scratch: Store,
-    partitions: Sequence[MetadataPartition],
-    runs: Sequence[Run],
-    owner: Owner,
-) -> dict[str, tuple[HFileRef, ...]]:
-    """The HFiles of these runs, by metadata partition; in memory one at a time."""
-    built: dict[str, tuple[HFileRef, ...]] = {}
-    for partition in partitions:
-        ours = [run for run in runs if run.partition == partition.name]
-        for lo, hi in cut_ranges(partition, ours, partition.options.hfile_target_bytes):
-            held = [one for run in ours for one in read_places(scratch, run, lo, hi)]
-            entries = _distinct(pa.Table.from_batches(held, partition.schema))
-            ref = partition.store(store, lo, hi, entries, owner)
-            if ref is not None:
-                built[partition.name] = (*built.get(partition.name, ()), ref)
-    return built
-
-
-def _distinct(entries: pa.Table) -> pa.Table:
-    """One entry a key: of a key that lives twice (which no entry can mend) any of the two."""
-    codes = entries["key"].combine_chunks().dictionary_encode().indices.to_numpy()
-    _, first = np.unique(codes, return_index=True)
-    if len(first) == entries.num_rows:
-        return entries
-    return entries.unify_dictionaries().combine_chunks().take(pa.array(np.sort(first)))
-
-
-def _steps(store: Store, found: Examined) -> Iterator[Step]:
-    """What follows the version on Hudi's timeline; what is to be completed there is staged."""
-    versions, state = found.versions, found.state
-    for instant, action in [*state.missing, *_to_stage(store, found)]:
-        body = body_of(store, versions, instant, action) or _listed_commit(found, instant)
-        yield stage(store, instant, body, action)
-    for name in state.savepoints:
-        yield _savepoint(store, versions, name)
-    for instant, action in state.stray:
-        yield Step("withdraw", instant, action=action)
-    for path in found.plans:
-        yield dropping(path)
-
-
-def _to_stage(store: Store, found: Examined) -> list[Action]:
-    """Damaged commits of which no other copy is there, either."""
-    return [
-        one
-        for one in found.state.damaged
-        if staged_body(store, completion_of(found.versions, *one)) is None
-    ]
-
-
-def _listed_commit(found: Examined, instant: str) -> bytes:
-    """The finished file of a commit of which nothing is left but data files: it lists those of them
-    that are live."""
-    snapshot = found.snapshot
-    stats = []
-    for one in found.live.there:
-        if one.instant == instant and one.has_base:
-            stats.append(WriteStat.of(replace(one.base, row_count=0), None, RowCounts()))
-        for log in one.files:
-            if isinstance(log, LogFile) and writer_of(snapshot.store, log) == instant:
-                stats.append(WriteStat.of_log(one, log, 0, RowCounts()))
-    name = snapshot.options.name
-    return CommitMetadata.of_ours(UPSERT, stats, {}, snapshot.schema, name).encode()
-
-
-def _savepoint(store: Store, versions: Versions, name: str) -> Step:
-    """Complete a savepoint on Hudi's timeline once more, as it was staged or from its version."""
-    pin = versions.newest.pins[name]
-    body = store.get(staged_path(pin.instant, "savepoint"))
-    if body is None:
-        held = Snapshot(store, versions.roots[pin.version]).slices()
-        body = savepoint_metadata(list(held), pin.time_ms, pin.note)
-    return stage(store, pin.instant, body, "savepoint")
 
 
 def _finish(store: Store, found: Examined) -> None:

@@ -125,13 +125,16 @@ class TimelineState:
         manifest: Manifest,
         versions: Versions,
         named: Callable[[], Collection[str]] = frozenset,
+        again: str = "",
     ) -> TimelineState:
         """Reads the timeline, then who lives, then what was published since. `named`: instants of
-        the commits whose files the index names; asked where the timeline lacks some."""
+        the commits whose files the index names; asked where the timeline lacks some. `again`: the
+        instant of one among `ours` that counts, as it is about to be published again."""
         seen = _look(store, manifest, versions)
         strange = _strange(seen, versions, store)
         ours = {time for time in strange if _is_staged(store, time)}
         missing = _missing(seen, strange, named)
+        strange, ours = strange - {again}, ours - {again}
         counted = ((seen.there - strange - seen.since) | missing.keys() | {manifest.instant}) - {""}
         stray = _stray(seen, missing, seen_time(store))
         bodies, damaged = bodies_of(store, versions, sorted(counted), seen.done)

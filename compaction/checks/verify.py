@@ -74,8 +74,11 @@ def result_of(
     )
 
 
-def examine(engine: Engine[Any], snapshot: Snapshot, scratch: Store | None = None) -> Examined:
-    """Look at all of a version. `scratch`: where the entries are kept that would mend it.
+def examine(
+    engine: Engine[Any], snapshot: Snapshot, scratch: Store | None = None, again: str = ""
+) -> Examined:
+    """Look at all of a version. `scratch`: where the entries are kept that would mend it; `again`:
+    the instant of a commit whose version is lost, and which counts here.
 
     Raises CorruptError where files went meanwhile, as their version was undone or cleaned,
     StaleError where those of another version that was kept did.
@@ -86,7 +89,7 @@ def examine(engine: Engine[Any], snapshot: Snapshot, scratch: Store | None = Non
     view = Remains.of(snapshot, index_files.forgetting)
     entries = entries_of_files(view)
     named = partial(instants_of, store, entries)
-    state = TimelineState.of(store, snapshot.manifest, versions, named)
+    state = TimelineState.of(store, snapshot.manifest, versions, named, again)
     live = LiveSlices.of(view, entries, state)
     found = Examined(snapshot, state, versions, index_files, live, Findings())
     ways = ways_of(snapshot, versions, state, live)

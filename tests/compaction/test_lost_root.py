@@ -15,10 +15,12 @@ import pytest
 
 import metatable
 from metatable import AddColumn, CorruptError, RenameColumn, Table, WidenColumn
+from metatable.compaction.checks import opening
 from metatable.compaction.checks.repair import repair
 from metatable.data.columns.schema_changes import ColumnChange
 from metatable.data.hoodie.commit_metadata import COLUMNS
 from metatable.engine.local import LocalEngine
+from metatable.metadata.commits import commit, transaction
 from metatable.metadata.manifests.manifest import Manifest
 from metatable.metadata.manifests.versions import newest_of
 from metatable.storage import cache
@@ -210,4 +212,147 @@ def test_a_repair_killed_anywhere_is_gone_on_with(tmp_path: Path, how: str) -> N
         assert table.repair(dry_run=False).unmended == ()
         equal(table)
         check_waiting(table, model)
+        shutil.rmtree(uri)
+
+
+def numbers(v: int, *ids: str) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.string()), "v": pa.array([v] * len(ids), pa.int64())})
+
+
+def told(table: Table, **when: Any) -> dict[str, int]:
+    """The rows of a table; every key is there once."""
+    rows = table.scan(**when).to_arrow().to_pylist()
+    held = {row["id"]: row["v"] for row in rows}
+    assert len(held) == len(rows)
+    return held
+
+
+def of_numbers(uri: str, lost: int, **more: Any) -> tuple[Table, list[dict[str, int]], list[str]]:
+    """A table of which so many of the newest roots are lost, its rows by commit, and instants."""
+    given = {"index": "record", "options": {"file_rows": 1}, **more}
+    schema = numbers(0).schema
+    table = metatable.create(uri, schema, key="id", storage_options=FAST, **given)
+    states, instants = list[dict[str, int]](), list[str]()
+    for some in (numbers(1, "a", "b"), numbers(2, "b", "c"), numbers(3, "c", "d")):
+        instants.append(table.upsert(some).instant)
+        states.append(told(table))
+    for _ in range(lost):
+        table = lose_root(table)
+    return table, states, instants
+
+
+def with_others_behind_each_put(
+    monkeypatch: pytest.MonkeyPatch, table: Table, work: Callable[[Table], Any]
+) -> None:
+    """Others try to write behind each version that a repair puts."""
+    publish, rooms = commit.publish, (opening, transaction)
+
+    def publish_and_wait(*given: Any, **more: Any) -> Manifest:
+        made = publish(*given, **more)
+        with monkeypatch.context() as alone:
+            for room in rooms:
+                alone.setattr(room, "publish", publish)
+            work(metatable.open(table.uri, FAST))
+        return made
+
+    for room in rooms:
+        monkeypatch.setattr(room, "publish", publish_and_wait)
+
+
+@pytest.mark.parametrize("lost", [1, 2], ids=["one lost", "two lost"])
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_nobody_writes_before_the_rows_of_a_lost_commit_are_back(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch, table_type: str, lost: int
+) -> None:
+    table, states, _ = of_numbers(table_uri, lost, table_type=table_type)
+    expected, written = dict(states[-1]), []
+
+    def write(other: Table) -> None:
+        for work in (lambda: other.upsert(numbers(9, "a")), lambda: other.insert(numbers(9, "d"))):
+            with suppress(metatable.MetatableError):
+                written.append(work())
+                expected["a"] = 9
+
+    with monkeypatch.context() as beside:
+        with_others_behind_each_put(beside, table, write)
+        table.repair(dry_run=False)
+    assert len(written) == 1  # the key `d` is there
+    assert told(table) == expected
+    assert table.verify().findings == ()
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize("lost", [1, 2], ids=["one lost", "two lost"])
+def test_the_version_of_a_commit_that_is_published_again_has_its_rows(
+    table_uri: str, lost: int, table_type: str
+) -> None:
+    table, states, instants = of_numbers(table_uri, lost, table_type=table_type)
+    assert table.repair(dry_run=False).unmended == ()
+    for state, instant in zip(states, instants, strict=True):
+        assert told(table, as_of=instant) == state
+    table.savepoint("good")
+    table.upsert(numbers(4, "a", "d"))
+    table.clean(versions=2, hours=0)
+    table.rollback()
+    assert told(table) == states[-1]
+    table.upsert(numbers(5, "b", "e"))
+    table.restore(savepoint="good")
+    assert told(table) == states[-1]
+    assert table.verify().findings == ()
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_commits_that_are_published_again_can_be_undone(table_uri: str, table_type: str) -> None:
+    table, states, _ = of_numbers(table_uri, 2, table_type=table_type)
+    table.repair(dry_run=False)
+    for state in states[1::-1]:
+        table.rollback()
+        assert told(table) == state
+        assert table.verify().findings == ()
+
+
+@pytest.mark.parametrize("lost", [1, 2], ids=["of the last", "of the one before"])
+def test_a_file_that_is_lost_with_the_root_of_a_commit_gives_no_older_rows_back(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    table, states, instants = of_numbers(table_uri, lost, options={})
+    [file] = Path(table_uri).rglob(f"*{instants[-lost]}.parquet")
+    file.unlink()
+    expected = {} if lost == 1 else dict(states[-1])  # the later file has all rows
+
+    def write(other: Table) -> None:
+        with suppress(metatable.MetatableError):
+            other.upsert(numbers(9, "a"))
+            expected["a"] = 9
+            assert told(other) == expected
+
+    with monkeypatch.context() as beside:
+        with_others_behind_each_put(beside, table, write)
+        assert table.repair(dry_run=False).unmended == ()
+    assert told(table) == expected
+    assert table.verify().findings == ()
+
+
+def test_a_repair_that_is_killed_between_lost_commits_lets_nobody_write(tmp_path: Path) -> None:
+    origin, states, instants = of_numbers(str(tmp_path / "origin"), 2)
+    store, backend = watched(str(shutil.copytree(origin.uri, tmp_path / "dry")))
+    repair(store, LocalEngine(1), dry_run=False)
+    assert len(backend.kills()) > 20
+    for limit in one_in(3, backend.kills()):
+        cache.clear()
+        uri = str(shutil.copytree(origin.uri, tmp_path / f"killed-{limit}"))
+        store, _ = watched(uri, limit=limit)
+        with suppress(Refused):
+            repair(store, LocalEngine(1), dry_run=False)
+        table = metatable.open(uri, FAST)
+        before = told(table)
+        try:
+            table.delete(numbers(0, "nobody"))
+        except CorruptError:
+            assert before in states
+        else:
+            assert before == states[-1]
+        assert table.repair(dry_run=False).unmended == ()
+        assert [told(table, as_of=one) for one in instants] == states
+        assert table.verify().findings == ()
         shutil.rmtree(uri)
