@@ -4,13 +4,13 @@ and metadata alone; no data file is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 
-from metatable.data.hoodie.timeline import to_the_millisecond
+from metatable.data.hoodie.timeline import PLANNED, Timeline, to_the_millisecond
 from metatable.metadata.commits.known_commits import back_from, commits_back
 from metatable.metadata.manifests.manifest import Manifest
-from metatable.metadata.manifests.versions import load_version
+from metatable.metadata.manifests.versions import load_version, newest_of
 from metatable.metadata.partitions.overlap import mean_depths
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.query.buckets import bucket_facts
@@ -97,8 +97,13 @@ def version_as_of(store: Store, newest: Manifest, instant: str) -> int:
     for pin in newest.pins.values():
         if to_the_millisecond(pin.instant) == instant:
             return pin.version
-    commits = commits_back(store, newest)
-    found = next((one for one in commits if one[1] <= instant), None)
+    commits, later = commits_back(store, newest), list[str]()
+    found = None
+    for one in commits:
+        if one[1] <= instant:
+            found = one
+            break
+        later.append(one[1])
     version = _kept_version(store, newest, found)
     if version is None:
         raise StaleError(
@@ -108,13 +113,32 @@ def version_as_of(store: Store, newest: Manifest, instant: str) -> int:
             path=store.uri,
         )
     in_order = load_version(store, version).latest_instant <= instant
-    if not in_order and any(before > instant for _, before in commits):
+    if not in_order and (
+        any(before > instant for _, before in commits)
+        or _holds_later(store, newest, instant, later)
+    ):
         raise UsageError(
             "commits were not published in the order of their instants then: name a version",
             found=instant,
             version=version,
         )
     return version
+
+
+def _holds_later(store: Store, newest: Manifest, instant: str, later: Collection[str]) -> bool:
+    """Whether the version of this instant may hold a commit of a later one that has come before
+    what is kept, as Hudi's timeline tells, if that reaches so far back. `later`: commits that have
+    come after the version."""
+    if newest.oldest <= 1:
+        return False
+    if instant < newest.archived:
+        return True
+    done = (one for one in Timeline(store).load() if one.changes_data and one.time > instant)
+    held = {one.time for one in done if one.action not in PLANNED}
+    held -= {*later, *newest.withdrawn}
+    if held:  # some may have come since
+        held -= {one.instant for one in back_from(store, newest_of(store), newest.version)}
+    return bool(held)
 
 
 def _kept_version(store: Store, newest: Manifest, commit: tuple[int, str] | None) -> int | None:

@@ -863,6 +863,38 @@ def test_commits_that_were_not_published_in_their_order_have_no_moment(
     table.savepoint("one")
 
 
+@pytest.mark.parametrize("later", [0, KEEP + 1], ids=["on the timeline", "archived"])
+def test_commits_out_of_order_have_no_moment_when_the_faster_one_s_version_is_gone(
+    table_uri: str, between: Any, later: int
+) -> None:
+    table = made(table_uri, **{**SMALL, "lease_seconds": 60, "small_file_bytes": 0})
+    table.insert(arrow(rows(0, 3, 1)))
+    faster = []
+    between(lambda: faster.append(table.insert(arrow(rows(20, 23, 1))).instant))
+    slow = table.insert(arrow(rows(10, 13, 1))).instant
+    clean(table, 1)
+    for number in range(later):
+        table.upsert(arrow(rows(0, 2, 60 + number)))
+    clean(table, 99)
+    assert (newest(table).archived > str(slow)) == bool(later)
+    with pytest.raises(UsageError, match="not published in the order of their instants"):
+        table.scan(as_of=slow)
+    assert len(scanned_as_of(table, faster[0])) == 9
+
+
+def test_a_commit_has_its_moment_where_the_table_went_back_to_it(table_uri: str) -> None:
+    table = made(table_uri, **SMALL)
+    first = table.insert(arrow(rows(0, 3, 1))).instant
+    table.insert(arrow(rows(10, 13, 1)))
+    back = table.rollback().version
+    for version in range(1, back + 1):  # the version before a root ends when it is put
+        os.utime(Path(table.uri, version_path(version)), (0, 0))
+    table.insert(arrow(rows(20, 23, 1)))
+    table.clean(versions=1, hours=1)
+    assert newest(table).oldest == back
+    assert len(scanned_as_of(table, first)) == 3
+
+
 def test_a_moment_whose_version_is_a_service_s_by_now_is_answered(table: Table) -> None:
     """What was the newest within some hours is kept: the compaction, not the commit before it."""
     before, done = states(table), commits(table)
