@@ -119,7 +119,7 @@ class Clean(Service[CleanPlan]):
     def plan(self, snapshot: Snapshot) -> CleanPlan | NothingDue:
         store, newest = snapshot.store, snapshot.manifest
         now = seen_time(store) if self.dry else store_time(store)
-        kept = _readable(store, newest, self._oldest(store, newest, now))
+        kept = Kept.readable(store, newest, self._oldest(store, newest, now))
         found = suspects(store, kept, now)
         signs = Signs.of(store, newest.options.lease_seconds, now)
         newest = load_newest(store) or newest
@@ -175,7 +175,7 @@ def _finished(store: Store, newest: Manifest, plan: CleanPlan) -> tuple[int, Map
     signs = Signs.of(store, newest.options.lease_seconds, plan.now)
     newest = load_newest(store) or newest  # after the signs
     settle(store, newest)
-    kept = _readable(store, newest, max(newest.oldest, 1))
+    kept = Kept.readable(store, newest, max(newest.oldest, 1))
     drop_cells(kept)  # first: where that fails, there is garbage left for the next clean
     told = left(kept, signs, plan.left.garbage)
     sure = [one for one in told.garbage if one.owner not in told.orphans]
@@ -272,13 +272,3 @@ def _settled(
         return group in left[folder]
 
     return list(takewhile(lambda one: not any(starmap(is_left, replaced[one])), near))
-
-
-def _readable(store: Store, newest: Manifest, oldest: int) -> Kept:
-    """What is kept from `oldest` on; later, where that version was undone and nobody reads it."""
-    kept = Kept(store, newest, oldest)
-    for root in kept.roots:
-        undone = root.summary.get("undone_version", root.version)
-        if root.restored_at == root.version and undone <= kept.oldest < root.version:
-            kept = Kept(store, newest, root.version)
-    return kept

@@ -62,11 +62,22 @@ class Kept:
         """Data commits of kept versions: their files are named, also where a later one of those
         versions has replaced them."""
 
+    @classmethod
+    def readable(cls, store: Store, newest: Manifest, oldest: int) -> Kept:
+        """What is kept from `oldest` on; later, where that version was undone and nobody reads
+        it."""
+        kept = cls(store, newest, oldest)
+        for root in kept.roots:
+            undone = root.summary.get("undone_version", root.version)
+            if root.restored_at == root.version and undone <= kept.oldest < root.version:
+                kept = cls(store, newest, root.version)
+        return kept
+
     def on(self, newest: Manifest) -> Kept:
         """What the kept versions name when this one is the newest: it may be later than ours."""
         if newest.nonce == self.newest.nonce:
             return self
-        return Kept(self.store, newest, max(self.oldest, newest.oldest))
+        return Kept.readable(self.store, newest, max(self.oldest, newest.oldest))
 
     @property
     def paths(self) -> UInt64s:

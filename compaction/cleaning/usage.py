@@ -29,7 +29,7 @@ def usage(store: Store, newest: Manifest) -> dict[str, int]:
     """
     now = seen_time(store)
     total = sum(one.size_bytes for one in store.walk())
-    kept = Kept(store, newest, max(newest.oldest, 1))
+    kept = Kept.readable(store, newest, max(newest.oldest, 1))
     unnamed = suspects(store, kept, now)
     alone = replace(newest, pins={})
     not_live = suspects(store, Kept(store, alone, newest.version), now)

@@ -208,6 +208,19 @@ def test_what_only_a_savepoint_keeps_is_kept_and_not_live(table: Table) -> None:
     assert told["live"] > sum(size_of[path] for path in named())
 
 
+def test_what_the_table_went_back_to_is_live_and_not_reclaimable(table: Table) -> None:
+    table.savepoint("then")
+    for number in range(2):
+        table.upsert(arrow(rows(0, 60, 50 + number)))
+    clean(table)
+    table.restore(savepoint="then")
+    table.drop_savepoint("then")
+    told = table.describe(listing=True).usage
+    freed = clean(table)
+    assert min(told.values()) >= 0
+    assert told["reclaimable"] == freed.bytes_deleted
+
+
 def test_what_is_lost_of_a_version_that_was_undone_stops_nobody(table: Table) -> None:
     table.compact(major=True)
     table.upsert(arrow(rows(0, 3, 50)))
