@@ -40,8 +40,8 @@ from metatable.metadata.manifests.leases import is_dead
 from metatable.metadata.manifests.owner import Owner
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.listing import Listed
+from metatable.storage.portions import in_order_far
 from metatable.storage.store import TEMPORARY, Store
-from metatable.storage.threads import in_order
 
 __all__ = ["FileKind", "Left", "Suspect", "is_needed", "left", "suspects"]
 
@@ -255,10 +255,17 @@ def _unnamed(files: Sequence[DataFile | LogFile], kept: Kept) -> Iterator[Suspec
     if files:
         named = kept.names([one.path for one in files])
         left = [one for one, is_named in zip(files, named, strict=True) if not is_named]
-        owners = in_order(partial(writer_of, kept.store), left)
-        for file, owner in zip(left, owners, strict=True):
+        logs = [one for one in left if isinstance(one, LogFile)]
+        writers = in_order_far(kept.store, partial(writer_of, kept.store), logs, _size_of)
+        of_log = dict(zip((one.path for one in logs), writers, strict=True))
+        for file in left:
+            owner = file.instant if isinstance(file, DataFile) else of_log[file.path]
             if owner not in kept.instants:
                 yield Suspect(file.path, file.size_bytes, FileKind.DATA, owner)
+
+
+def _size_of(log: LogFile) -> int:
+    return log.size_bytes
 
 
 def _is_named(one: Suspect, kept: Kept) -> bool:

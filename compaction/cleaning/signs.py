@@ -12,6 +12,7 @@ from metatable.data.hoodie.timeline import REPLACING, Instant, Timeline, complet
 from metatable.metadata.commits.steps import staged_path
 from metatable.metadata.manifests.leases import SERVICES, is_dead, leased
 from metatable.storage.made_once import made_once
+from metatable.storage.portions import in_order_far
 from metatable.storage.store import Store
 
 __all__ = ["Signs"]
@@ -81,22 +82,24 @@ def _replaced(
     store: Store, timeline: Iterable[Instant]
 ) -> Iterator[tuple[str, frozenset[tuple[str, str]]]]:
     """Each completed replacecommit, and (partition path, file id) of what it has replaced."""
-    for one in timeline:
-        if one.action in REPLACING and one.state == "completed":
-            path = completed_path(one.time, one.action)
-            body = store.get(path)
-            if body is None:  # undone, or archived, since it was listed
-                continue
-            replaced = CommitMetadata.decode(body, path).replaced or {}
-            groups = ((name, group) for name, ids in replaced.items() for group in ids)
-            yield one.time, frozenset(groups)
+    for instant, path, body in _completed(store, timeline, REPLACING):
+        replaced = CommitMetadata.decode(body, path).replaced or {}
+        yield instant, frozenset((name, group) for name, ids in replaced.items() for group in ids)
 
 
 def _saved(store: Store, timeline: Iterable[Instant]) -> Iterator[str]:
     """Paths of the data files that savepoints of Hudi's own tools keep."""
-    for one in timeline:
-        if one.action == "savepoint" and one.state == "completed":
-            path = completed_path(one.time, one.action)
-            body = store.get(path)
-            if body is not None and not is_of_metatable(body):  # ours have pins
-                yield from saved_files(body, path)
+    for _, path, body in _completed(store, timeline, ("savepoint",)):
+        if not is_of_metatable(body):  # ours have pins
+            yield from saved_files(body, path)
+
+
+def _completed(
+    store: Store, timeline: Iterable[Instant], actions: Collection[str]
+) -> Iterator[tuple[str, str, bytes]]:
+    """(instant, path, what it says) of the completed ones among these actions."""
+    some = [one for one in timeline if one.action in actions and one.state == "completed"]
+    paths = [completed_path(one.time, one.action) for one in some]
+    for one, path, body in zip(some, paths, in_order_far(store, store.get, paths), strict=True):
+        if body is not None:  # else it was undone, or archived, since it was listed
+            yield one.time, path, body

@@ -28,6 +28,9 @@ from benchmarks.rounds import (
     tag,
 )
 from metatable import RenameColumn, Table, UsageError, col
+from metatable.compaction.cleaning.garbage import suspects
+from metatable.compaction.cleaning.kept_files import Kept
+from metatable.compaction.cleaning.signs import Signs
 from metatable.compaction.merging.upkeep import looks_after
 from metatable.data.hoodie.properties import PROPERTIES_PATH
 from metatable.data.hoodie.timeline import inflight_path
@@ -239,6 +242,35 @@ def test_files_that_a_change_of_columns_writes_anew_are_read_together() -> None:
         waits.append(measured(partial(far.alter, RenameColumn("value", "worth")), backend).now)
         assert far.scan("worth").to_arrow().num_rows == days
     assert waits[1] - waits[0] <= 8, waits
+
+
+def test_what_clean_goes_by_on_the_timeline_is_read_together() -> None:
+    uri, waits = made("record", ROWS), list[int]()
+    table = metatable.open(uri)
+    for overwrites in (4, 12):
+        for number in range(overwrites):
+            table.insert_overwrite(rows_of([number]), by="table")
+        store = Store(uri)
+        store.backend = backend = Rounds(store.backend)
+        waits.append(measured(partial(Signs.of, store, 60.0, 0.0), backend).now)
+    assert waits[1] == waits[0]
+
+
+def test_logs_that_nobody_names_are_read_together() -> None:
+    waits = list[int]()
+    for commits in (3, 15):
+        uri = f"memory://logs-{commits}"
+        table = metatable.create(uri, SCHEMA, key="id", table_type="mor")
+        for _ in range(commits + 1):
+            table.upsert(rows_of(range(9)))
+        table.compact_logs(count=1)
+        store = Store(uri)
+        store.backend = backend = Rounds(store.backend)
+        newest = newest_of(store)
+        look = partial(suspects, store, Kept(store, newest, newest.version), 0.0)
+        waits.append(measured(look, backend).now)
+        assert sum(".log." in one.path for one in look()) == commits
+    assert waits[1] == waits[0]
 
 
 def _holds(store: Store, newest: Manifest, done: WriteResult) -> None:
