@@ -18,7 +18,7 @@ from metatable.compaction.checks.beside_data import (
 )
 from metatable.compaction.checks.commit_bodies import Action, body_of
 from metatable.compaction.checks.findings import BY_ENTRIES, Findings
-from metatable.compaction.checks.kept_versions import Versions, dropping_up_to
+from metatable.compaction.checks.kept_versions import IndexFiles, Remains, Versions, dropping_up_to
 from metatable.compaction.checks.live_slices import LiveSlices, entries_of_files
 from metatable.compaction.checks.mending import publishing_again
 from metatable.compaction.checks.own_commits import Way, columns_with, ways_of
@@ -62,7 +62,8 @@ def make_writable(store: Store, engine: Engine[Any], findings: Findings) -> None
     snapshot = Snapshot(store, newest)
     live = None
     if state.foreign or state.ours:
-        live = LiveSlices.of(snapshot, entries_of_files(snapshot), state)
+        view = Remains.of(snapshot, IndexFiles.of(store, versions).forgetting)
+        live = LiveSlices.of(view, entries_of_files(view), state)
     ways = ways_of(snapshot, versions, state, live)
     look_at_opening(store, snapshot, state, live, ways, findings)
     if properties_fault(store, newest.options):

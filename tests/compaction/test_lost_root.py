@@ -23,6 +23,7 @@ from metatable.engine.local import LocalEngine
 from metatable.metadata.commits import commit, transaction
 from metatable.metadata.manifests.manifest import Manifest
 from metatable.metadata.manifests.versions import newest_of
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.store import Store
 from tests.compaction.hurt_tables import FAST
@@ -356,3 +357,17 @@ def test_a_repair_that_is_killed_between_lost_commits_lets_nobody_write(tmp_path
         assert [told(table, as_of=one) for one in instants] == states
         assert table.verify().findings == ()
         shutil.rmtree(uri)
+
+
+@pytest.mark.parametrize("what", ["page", "HFile"])
+def test_a_lost_commit_comes_back_where_an_index_file_is_lost_as_well(
+    table_uri: str, what: str
+) -> None:
+    table, states, instants = of_numbers(table_uri, 1)
+    held = Snapshot(Store(table_uri), newest(table))
+    lost, *_ = held.manifest.pages["files"] if what == "page" else held.refs("files")
+    Path(table_uri, lost.path).unlink()
+    cache.clear()
+    assert table.repair(dry_run=False).unmended == ()
+    assert told(table) == told(table, as_of=instants[-1]) == states[-1]
+    assert table.verify().findings == ()
