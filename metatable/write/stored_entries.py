@@ -338,32 +338,26 @@ def _check_columns(files: StoredFiles, made: FileSlice, held: pa.Schema) -> None
             nothing = pa.RecordBatch.from_arrays([pa.nulls(0, found)], names=[field.name])
             align(nothing, pa.schema([field]))
         except UsageError:
-            raise UpgradeError(
-                "a data file has a column of another type than the table: rewrite it first",
-                path=made.path,
-                column=field.name,
-                expected=str(field.type),
-                found=str(found),
-            ) from None
+            what = "a data file has a column of another type than the table: rewrite it first"
+            raise _of_another(what, made, field, found) from None
         if _is_finer(found, field.type):
-            raise UpgradeError(
+            what = (
                 "a data file has microseconds in a column of milliseconds, which newer releases of"
-                " Hudi take for milliseconds: have Hudi write it anew",
-                path=made.path,
-                column=field.name,
-                expected=str(field.type),
-                found=str(found),
+                " Hudi take for milliseconds: have Hudi write it anew"
             )
+            raise _of_another(what, made, field, found)
         if _bends(found, field.type):
-            raise UpgradeError(
+            what = (
                 "a data file has floats in a column of doubles, which Hudi's readers widen by"
                 " their decimal texts: have Hudi write it anew, by a clustering or an update of"
-                " its rows",
-                path=made.path,
-                column=field.name,
-                expected=str(field.type),
-                found=str(found),
+                " its rows"
             )
+            raise _of_another(what, made, field, found)
+
+
+def _of_another(what: str, made: FileSlice, field: pa.Field, found: pa.DataType) -> UpgradeError:
+    told = {"column": field.name, "expected": str(field.type), "found": str(found)}
+    return UpgradeError(what, path=made.path, **told)
 
 
 def _is_finer(found: pa.DataType, kind: pa.DataType) -> bool:

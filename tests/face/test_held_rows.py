@@ -98,18 +98,24 @@ def test_rows_taken_by_number_are_written_as_those_dealt(
     )
 
 
-@pytest.mark.parametrize("most", ["MOST_ROWS", "COPIED_BYTES", "memory"])
-def test_rows_beyond_a_limit_are_dealt(
-    tmp_path: Path, most: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[TaskRows | None] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[TaskRows | None]:
+    """What each commit was told of rows that stay in the process, be they few or not."""
+    told: list[TaskRows | None] = []
 
     def spied(*given: Any) -> TaskRows | None:
-        asked.append(held.held_rows(*given))
-        return asked[-1]
+        told.append(held.held_rows(*given))
+        return told[-1]
 
     monkeypatch.setattr("metatable.write.commit_pass.held_rows", spied)
     monkeypatch.setattr(held, "LEAST_ROWS", 1)
+    return told
+
+
+@pytest.mark.parametrize("most", ["MOST_ROWS", "COPIED_BYTES", "memory"])
+def test_rows_beyond_a_limit_are_dealt(
+    tmp_path: Path, most: str, asked: list[TaskRows | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = _rows(list(range(100)), 1)
     two = pa.concat_tables([rows.slice(50), rows.slice(0, 50)])
     table = _create(tmp_path / "table")
@@ -127,17 +133,9 @@ def test_rows_beyond_a_limit_are_dealt(
 
 @pytest.mark.parametrize("most", [99, 1 << 20])
 def test_rows_in_the_order_of_wide_columns_are_dealt(
-    tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, most: int, asked: list[TaskRows | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Texts of a column are made in one piece, which Arrow bounds by 2 GiB."""
-    asked: list[TaskRows | None] = []
-
-    def spied(*given: Any) -> TaskRows | None:
-        asked.append(held.held_rows(*given))
-        return asked[-1]
-
-    monkeypatch.setattr("metatable.write.commit_pass.held_rows", spied)
-    monkeypatch.setattr(held, "LEAST_ROWS", 1)
     monkeypatch.setattr(held, "MOST_SORTED_BYTES", most)
     table, rows = _create(tmp_path / "table"), _rows(list(range(100)), 1)
     table.bulk_insert(rows, sort_by=["value", "city"])
