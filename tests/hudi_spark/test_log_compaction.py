@@ -87,6 +87,21 @@ def test_hudi_reads_partitions_that_were_overwritten_while_a_compaction_waits(
     assert read_by_hudi(table_uri) == model.listed()
 
 
+def test_hudi_reads_groups_that_were_written_anew_while_a_compaction_waits(
+    hudi: HudiOnSpark, table_uri: str
+) -> None:
+    """By a row that no log may bring, on top of others that lie on what is to come."""
+    table, model = filled(table_uri, "bucket", bucket_count=1)
+    table.compact_logs(ratio=0, schedule=True)
+    upsert(table, model, rows(10, 20, 3))
+    delete(table, model, rows(12, 14))
+    upsert(table, model, rows(12, 13, 9))
+    assert as_rows(hudi.read(table_uri)) == model.listed() == scanned(table)
+    upsert(table, model, rows(10, 40, 11))
+    table.compact_logs(ratio=0)
+    assert as_rows(hudi.read(table_uri)) == model.listed() == scanned(table)
+
+
 def test_a_slice_whose_rows_are_all_deleted_is_an_empty_file(
     hudi: HudiOnSpark, table_uri: str
 ) -> None:
