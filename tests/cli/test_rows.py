@@ -844,6 +844,17 @@ def test_a_delete_is_counted_of_whatever_type_the_keys_are_given_in(
     assert done["deleted"] == 2
 
 
+def test_numbers_that_json_lacks_are_texts_in_pairs_of_a_map_too(
+    run: Words, table_uri: str
+) -> None:
+    kind = pa.map_(pa.string(), pa.float64())
+    twice = pa.array([[("k", math.nan), ("k", math.inf)]], kind)
+    schema = pa.schema([("id", pa.string()), ("m", kind)])
+    metatable.create(table_uri, schema, key="id").insert(pa.table([["a"], twice], schema=schema))
+    [found] = run.objects("scan", table_uri)
+    assert found["m"] == [["k", "NaN"], ["k", "Infinity"]]
+
+
 def test_a_killed_scan_is_not_in_the_way_of_the_next(
     run: Words, rides: str, tmp_path: Path
 ) -> None:

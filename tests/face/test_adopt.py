@@ -853,6 +853,7 @@ def theirs(others: Path, tmp_path: Path) -> str:
     [
         ({"hoodie__populate__meta__fields": "false"}, "lack record keys"),
         ({"hoodie__datasource__write__partitionpath__urlencode": "true"}, "are escaped"),
+        ({"hoodie__partition__metafile__use__base__format": "true"}, "are Parquet files, which"),
         ({"hoodie__datasource__write__drop__partition__columns": "true"}, "partition columns"),
         ({"hoodie__table__base__file__format": "ORC"}, "not Parquet"),
         ({"hoodie__table__cdc__enabled": "true"}, "change logs"),
