@@ -22,14 +22,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from metatable.data.base_files.footer_statistics import of_footer
 from metatable.data.base_files.parquet import open_parquet
 from metatable.data.base_files.statistics import ColumnStats
 from metatable.data.bucket_functions import HASH_SPACE
-from metatable.data.columns.align import align
-from metatable.data.columns.old_calendar import by_old_calendar
 from metatable.data.columns.read_columns import ReadColumns
 from metatable.data.columns.schema_text import GREATEST_ID, TableSchema
 from metatable.data.columns.stored_columns import StoredColumns
@@ -51,6 +48,7 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import UpgradeError, UsageError
 from metatable.storage.hashing import xxh64
 from metatable.storage.store import Store
+from metatable.write.files_columns import check_calendar, check_columns
 
 __all__ = ["StoredFiles", "passed_over", "refuse_duplicates", "runs_of"]
 
@@ -268,8 +266,8 @@ def _footer_stats(files: StoredFiles, made: FileSlice, others: dict[str, int]) -
     with open_parquet(files.store, made.base) as parquet:
         footer, held = parquet.metadata, parquet.schema_arrow
         if files.foreign:
-            _check_calendar(made, footer)
-            _check_columns(files, made, held)
+            check_calendar(footer, made.path)
+            check_columns(files.schema, held, made.path)
             stored = StoredColumns.of(parquet, made.path)
             _check_ids(files, made, stored)
             known = files.table.ids()
@@ -308,80 +306,6 @@ def _check_ids(files: StoredFiles, made: FileSlice, stored: StoredColumns) -> No
                 expected=known.get(path),
                 found=found,
             )
-
-
-def _check_calendar(made: FileSlice, footer: pq.FileMetaData) -> None:
-    column = by_old_calendar(footer)
-    if column is not None:
-        raise UpgradeError(
-            "a data file has days or moments of long ago by the calendar of Spark 2, which our"
-            " files have not: create one from its rows",
-            path=made.path,
-            column=column,
-            expected="spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED",
-        )
-
-
-def _check_columns(files: StoredFiles, made: FileSlice, held: pa.Schema) -> None:
-    """Whether each column can be read as the table's."""
-    for field in files.schema:
-        if field.name not in held.names and field.nullable:
-            continue
-        if field.name not in held.names:
-            raise UpgradeError(
-                "a data file lacks a column that may not be null: rewrite it first",
-                path=made.path,
-                column=field.name,
-            )
-        found = held.field(field.name).type
-        try:
-            nothing = pa.RecordBatch.from_arrays([pa.nulls(0, found)], names=[field.name])
-            align(nothing, pa.schema([field]))
-        except UsageError:
-            what = "a data file has a column of another type than the table: rewrite it first"
-            raise _of_another(what, made, field, found) from None
-        if _is_finer(found, field.type):
-            what = (
-                "a data file has microseconds in a column of milliseconds, which newer releases of"
-                " Hudi take for milliseconds: have Hudi write it anew"
-            )
-            raise _of_another(what, made, field, found)
-        if _bends(found, field.type):
-            what = (
-                "a data file has floats in a column of doubles, which Hudi's readers widen by"
-                " their decimal texts: have Hudi write it anew, by a clustering or an update of"
-                " its rows"
-            )
-            raise _of_another(what, made, field, found)
-
-
-def _of_another(what: str, made: FileSlice, field: pa.Field, found: pa.DataType) -> UpgradeError:
-    told = {"column": field.name, "expected": str(field.type), "found": str(found)}
-    return UpgradeError(what, path=made.path, **told)
-
-
-def _is_finer(found: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether moments of microseconds become milliseconds, anywhere in it: Hudi 0.14 to 1.0 wrote
-    that of numbers that are milliseconds."""
-    if not pa.types.is_nested(found):
-        both = pa.types.is_timestamp(found) and pa.types.is_timestamp(kind)
-        return bool(both and kind.unit == "ms" and found.unit in ("us", "ns"))
-    if pa.types.is_map(found):
-        return _is_finer(found.item_type, kind.item_type)
-    if pa.types.is_struct(found):
-        return any(_is_finer(one.type, kind.field(one.name).type) for one in found)
-    return _is_finer(found.value_type, kind.value_type)
-
-
-def _bends(found: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether floats become doubles, anywhere in it: 0.1 would be another number for Hudi."""
-    if not pa.types.is_nested(found):
-        return bool(pa.types.is_float32(found) and pa.types.is_float64(kind))
-    if pa.types.is_map(found):
-        return _bends(found.item_type, kind.item_type)
-    if pa.types.is_struct(found):
-        return any(_bends(one.type, kind.field(one.name).type) for one in found)
-    return _bends(found.value_type, kind.value_type)
 
 
 def _check_rows(files: StoredFiles, made: FileSlice, piece: pa.Table) -> None:
