@@ -6,7 +6,7 @@ have no place yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.write.same_rows import key_sums
 
-__all__ = ["NAMED_KEYS", "PROFILE", "CountGroups", "are_open", "is_open"]
+__all__ = ["NAMED_KEYS", "PROFILE", "CountGroups", "are_open"]
 
 SAMPLE_KEYS = 2048
 """Keys a partition of rows gives as a sample of a table partition: all of a small batch, enough of
@@ -99,14 +99,16 @@ class CountGroups:
         texts = self.order.texts(table)
         counts = np.array([len(here) for here in rows], dtype=np.int64)
         finest = max(1, self.options.most_rows(width) // FILE_TEXTS)
-        kinds = groups.to_pylist()
-        open_rows = sum(len(here) for one, here in zip(kinds, rows, strict=True) if is_open(one))
+        opened = are_open(groups).to_pylist()
+        open_rows = sum(len(here) for is_open, here in zip(opened, rows, strict=True) if is_open)
         steps = max(-(-open_rows // MOST_KEYS), -(-self.given // ALL_KEYS)), finest
         samples = [
-            _sample(keys if self.refuses and kind["file_id"] else texts, row_of[here], *steps)
-            if is_open(kind)
+            _sample(keys if self.refuses and file_id else texts, row_of[here], *steps)
+            if is_open
             else self._named(keys, row_of[here[:NAMED_KEYS]])
-            for kind, here in zip(kinds, rows, strict=True)
+            for is_open, file_id, here in zip(
+                opened, groups["file_id"].to_pylist(), rows, strict=True
+            )
         ]
         return pa.RecordBatch.from_arrays(
             [
@@ -120,14 +122,8 @@ class CountGroups:
         )
 
 
-def is_open(group: Mapping[str, str | None]) -> bool:
-    """Whether rows of this kind may go to any file group of their partition."""
-    stays = group["located_path"] == group["partition_path"]
-    return not stays and group["target_id"] is None
-
-
 def are_open(groups: pa.Table) -> pa.Array:
-    """`is_open` of each of these."""
+    """Whether rows of each of these kinds may go to any file group of their partition."""
     stays = pc.equal(groups["located_path"], groups["partition_path"]).fill_null(False)
     return pc.and_not(groups["target_id"].is_null(), stays)
 
