@@ -157,9 +157,10 @@ def _rewritten(
 ) -> Written:
     """These file groups written anew, with the columns of `snapshot`. Raises ConflictError before
     anything is written where one cannot be yet."""
-    for one in slices:
+    every = [*slices]
+    for one in every:
         check_none_is_late(snapshot.options, one)
-    plan = rewriting([*slices], instant, engine.slots)
+    plan = rewriting(every, instant, engine.slots)
     tasks = range(plan.tasks)
     empty = [["" for _ in tasks], ["" for _ in tasks], [*tasks], [-1 for _ in tasks]]
     columns = [pa.array(one, field.type) for one, field in zip(empty, _EMPTY_TASKS, strict=True)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from itertools import count
 from typing import TypeVar
 
 from metatable.storage import clock
@@ -36,7 +35,8 @@ def attempts(
     Raises ConflictError after so many retries.
     """
     lost_races = plans = 0
-    for number in count(1):
+    while True:
+        number = 1 + lost_races + plans
         try:
             return attempt(number)
         except ConflictError as lost:
@@ -50,7 +50,6 @@ def attempts(
                 raise
             clock.pause(random.uniform(0, FIRST_WAIT_SECONDS * 2 ** min(lost_races, 6)))
             lost_races += 1
-    raise AssertionError(operation)
 
 
 def _without_keys(lost: ConflictError) -> ConflictError:
