@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.base_files import statistics
-from metatable.data.base_files.parquet import open_parquet
+from metatable.data.base_files.parquet import OpenedFile, open_parquet
 from metatable.data.base_files.statistics import ColumnStats
 from metatable.data.columns.schema import META_COLUMNS
 from metatable.data.columns.stored_columns import StoredColumns
@@ -36,7 +36,7 @@ __all__ = ["Held", "damage_of", "read_held", "texts_left"]
 _, _, _, PATH, FILE_NAME = META_COLUMNS
 _TEXTS = pa.schema([pa.field(RECORD_KEY, pa.string()), pa.field(PATH, pa.string())])
 
-OURS = "parquet-cpp-arrow"
+_OURS = "parquet-cpp-arrow"
 """What files of ours say of their writer, in their footers."""
 
 SMALL_BYTES = 1 << 20
@@ -176,9 +176,8 @@ def _read_base(view: Snapshot, file: DataFile) -> _Facts:
                 stats[one.column] = replace(one, column=wanted[one.column])
             footer.look_at(columns, stored.again)
             stored.forget()
-            if FILE_NAME in columns.column_names:
-                own = _names_of(view, file, parquet.metadata.created_by)
-                _check_names(file, columns[FILE_NAME], own)
+            if FILE_NAME in columns.column_names and _is_of_ours(view, file, parquet):
+                _check_names(file, columns[FILE_NAME])
             for name in {RECORD_KEY, PATH}.intersection(columns.column_names):
                 texts[name] = columns[name].combine_chunks().cast(pa.string())
     if texts.keys() != {RECORD_KEY, PATH} or any(one.null_count for one in texts.values()):
@@ -187,18 +186,18 @@ def _read_base(view: Snapshot, file: DataFile) -> _Facts:
     return _Facts(texts[RECORD_KEY], texts[PATH], told, footer.fault)
 
 
-def _names_of(view: Snapshot, file: DataFile, created_by: str) -> str:
-    """What the names begin with that a file's rows tell. Other writers, in tables that were
-    adopted, left names of older slices and, where they clustered, of other groups."""
+def _is_of_ours(view: Snapshot, file: DataFile, parquet: OpenedFile) -> bool:
+    """Other writers, in tables that were adopted, left names of older slices and, where they
+    clustered, of other groups."""
     is_adopted = file.instant <= max(view.manifest.adopted, default="")
-    return file.name if created_by.startswith(OURS) and not is_adopted else ""
+    return not is_adopted and parquet.metadata.created_by.startswith(_OURS)
 
 
-def _check_names(file: DataFile, names: pa.ChunkedArray, own: str) -> None:
+def _check_names(file: DataFile, names: pa.ChunkedArray) -> None:
     """Rows tell the file that they were written to: one that was put in another's place is sound,
     and has other rows."""
     for other in pc.unique(names).drop_null().cast(pa.string()).to_pylist():
-        if not other.startswith(own):
+        if other != file.name:
             raise CorruptError(
                 "rows of another file", path=file.path, expected=file.name, found=other
             )
