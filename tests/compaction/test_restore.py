@@ -844,19 +844,24 @@ def test_an_undone_commit_is_not_there_at_its_own_instant(table: Table) -> None:
     assert scanned_as_of(table, str(table.instant)) == sorted(every_row(table))
 
 
+def out_of_order(uri: str, between: Any) -> tuple[Table, str, str]:
+    """A table, and the instants of a commit and of a later one that came before it."""
+    table = made(uri, **{**SMALL, "lease_seconds": 60, "small_file_bytes": 0})
+    table.insert(arrow(rows(0, 3, 1)))
+    faster = []
+    between(lambda: faster.append(str(table.insert(arrow(rows(20, 23, 1))).instant)))
+    slow = str(table.insert(arrow(rows(10, 13, 1))).instant)
+    assert slow < faster[0]
+    return table, slow, faster[0]
+
+
 def test_commits_that_were_not_published_in_their_order_have_no_moment(
     table_uri: str, between: Any
 ) -> None:
-    table = made(table_uri, **{**SMALL, "lease_seconds": 60, "small_file_bytes": 0})
-    table.insert(arrow(rows(0, 3, 1)))
-    faster = []
-    between(lambda: faster.append(table.insert(arrow(rows(20, 23, 1))).instant))
-    slow = table.insert(arrow(rows(10, 13, 1))).instant
-    assert slow is not None
-    assert slow < faster[0]
+    table, slow, faster = out_of_order(table_uri, between)
     with pytest.raises(UsageError, match="not published in the order of their instants"):
         table.scan(as_of=slow)
-    assert len(scanned_as_of(table, faster[0])) == 9
+    assert len(scanned_as_of(table, faster)) == 9
     with pytest.raises(UsageError, match="a commit of a later instant"):
         table.savepoint("one")
     table.upsert(arrow(rows(0, 2, 2)))
@@ -867,19 +872,15 @@ def test_commits_that_were_not_published_in_their_order_have_no_moment(
 def test_commits_out_of_order_have_no_moment_when_the_faster_one_s_version_is_gone(
     table_uri: str, between: Any, later: int
 ) -> None:
-    table = made(table_uri, **{**SMALL, "lease_seconds": 60, "small_file_bytes": 0})
-    table.insert(arrow(rows(0, 3, 1)))
-    faster = []
-    between(lambda: faster.append(table.insert(arrow(rows(20, 23, 1))).instant))
-    slow = table.insert(arrow(rows(10, 13, 1))).instant
+    table, slow, faster = out_of_order(table_uri, between)
     clean(table, 1)
     for number in range(later):
         table.upsert(arrow(rows(0, 2, 60 + number)))
     clean(table, 99)
-    assert (newest(table).archived > str(slow)) == bool(later)
+    assert (newest(table).archived > slow) == bool(later)
     with pytest.raises(UsageError, match="not published in the order of their instants"):
         table.scan(as_of=slow)
-    assert len(scanned_as_of(table, faster[0])) == 9
+    assert len(scanned_as_of(table, faster)) == 9
 
 
 def test_a_commit_has_its_moment_where_the_table_went_back_to_it(table_uri: str) -> None:
