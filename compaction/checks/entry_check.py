@@ -29,6 +29,7 @@ from metatable.compaction.checks.held_slices import Held
 from metatable.data.base_files.statistics import ColumnStats
 from metatable.data.file_groups.slices import DataFile, LogFile
 from metatable.index.footer_bloom import denied_by_footer
+from metatable.index.placement import placed
 from metatable.index.protocol import Index
 from metatable.index.record import keyed_index
 from metatable.metadata.hfiles.entry_files import Run, write_run
@@ -64,7 +65,7 @@ def check_alone(view: Snapshot, index: Index, held: Held) -> Iterator[Told]:
     placement = index.placement(view)
     if placement is not None:
         try:
-            rows, file_ids = placement.place(held.keys, held.paths)
+            rows, file_ids = placed(placement, held.keys, held.paths)
         except CorruptError as error:  # of a ring
             yield Fault.HASHING_METADATA, path, str(error)
             return

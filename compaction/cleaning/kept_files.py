@@ -49,9 +49,7 @@ class Kept:
         every = [*self.pinned, *self.roots]
         pages = {page.path: page for root in every for page in root.every_page}
         self.pages = frozenset(pages)
-        undone = undone_by(self.roots)
-        in_use = [root for root in every if root.version not in undone]
-        needed = {page.path for root in in_use for page in root.every_page}
+        needed = {page.path for root in self.whole for page in root.every_page}
         with self._reading():
             refs = in_order_far(store, lambda page: _refs(store, page, needed), pages.values())
             self.hfiles = frozenset(ref.path for held in refs for ref in held)
@@ -102,10 +100,14 @@ class Kept:
     def rings(self) -> KeptRings:
         """Which of Hudi's ring files the kept versions need; read when they are asked for."""
         if self._rings is None:
-            undone = undone_by(self.roots)
-            whole = [one for one in (*self.pinned, *self.roots) if one.version not in undone]
-            self._rings = KeptRings.of(self.store, whole)
+            self._rings = KeptRings.of(self.store, self.whole)
         return self._rings
+
+    @property
+    def whole(self) -> list[Manifest]:
+        """Roots of kept versions whose files must all be there: of those that were not undone."""
+        undone = undone_by(self.roots)
+        return [one for one in (*self.pinned, *self.roots) if one.version not in undone]
 
     def names(self, paths: Sequence[str]) -> Bools:
         """Whether the oldest kept version, or a savepoint, names these data files."""

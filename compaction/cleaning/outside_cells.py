@@ -2,8 +2,9 @@
 
     lower     a key has a cell above it that every kept version believes
     deleted   every kept version believes that the key is deleted, and nothing is left below
-    dead      of a commit that no kept version believes, and none ever will: its instant is
-              withdrawn; or it has no lease, and was not published before that was looked at
+    dead      of a commit or a service that no kept version believes, and none ever will: its
+              instant is withdrawn; or it has no lease, and was not published before that was
+              looked at
 
 A deletion goes last, a clean later than what is below it: were it first, and the rest not done,
 the key would be there again. Killed anywhere, the next clean goes on.
@@ -20,15 +21,17 @@ import pyarrow.compute as pc
 
 from metatable.compaction.cleaning.kept_files import Kept
 from metatable.index import create_index
-from metatable.metadata.manifests.leases import leased
+from metatable.metadata.manifests.leases import leased, serving
 from metatable.metadata.manifests.versions import load_newest
 from metatable.metadata.partitions.outside import DELETED, SEAL, OutsidePartition, client_for
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.arrays import Bools
+from metatable.storage.portions import in_order_far
 
 __all__ = ["drop_cells"]
 
 _INSTANT = re.compile(rb"(\d{14}|\d{17})-")
+"""What names of commits begin with; those of services do not (`commit_name`)."""
 
 
 def drop_cells(kept: Kept) -> int:
@@ -81,17 +84,29 @@ class _Judge:
         this looks at that."""
         unknown = [one for one in names if one not in self._dead]
         if unknown:
-            writers = {one.encode() for one in leased(self._kept.store)}
-            newest = load_newest(self._kept.store) or self._kept.newest
-            published = Snapshot(self._kept.store, newest).published(pa.array(unknown))
+            store, asked = self._kept.store, pa.array(unknown)
+            writers = {one.encode() for one in leased(store)}
+            services = {one.encode() for one in serving(store)}
+            newest = load_newest(store) or self._kept.newest
+            published = Snapshot(store, newest).published(asked)
+            if not all(_INSTANT.match(one) for one in unknown):
+                published = published | self._between(asked)
             withdrawn = {one.encode() for one in newest.withdrawn}
             needed = {one.encode() for one in self._kept.instants}
             for name, is_published in zip(unknown, published, strict=True):
                 told = _INSTANT.match(name)
-                instant = told[1] if told else None
-                lost = instant is not None and instant not in writers | needed
+                instant, nonce = told[1] if told else b"", name.rpartition(b"-")[2]
+                lost = instant not in writers | needed if instant else nonce not in services
                 self._dead[name] = not is_published and (lost or instant in withdrawn)
         return (self._dead[one] for one in names)
+
+    def _between(self, names: pa.Array) -> Bools:
+        """Which are of services that kept versions believe, between those that are asked always:
+        an index that was made, given up, and made again."""
+        store, none = self._kept.store, np.zeros(len(names), bool)
+        made = [one for one in self._kept.whole if not one.instant or one.version == 1]
+        told = in_order_far(store, lambda one: Snapshot(store, one).published(names), made)
+        return np.logical_or.reduce([none, *told])
 
 
 def _true(mask: pa.Array) -> Bools:

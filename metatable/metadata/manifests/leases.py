@@ -37,6 +37,7 @@ __all__ = [
     "lease_path",
     "leased",
     "service_path",
+    "serving",
     "store_time",
 ]
 
@@ -57,6 +58,11 @@ LONGEST_SECONDS = 24 * 3600.0
 def leased(store: Store) -> frozenset[str]:
     """Instants of which a writer holds a lease, or held it when he died: one listing."""
     return frozenset(one.name for one in store.list(LEASES))
+
+
+def serving(store: Store) -> frozenset[str]:
+    """Nonces of services that hold a lease, or held it when they died: one listing."""
+    return frozenset(one.name.rpartition("-")[2] for one in store.list(SERVICES))
 
 
 @dataclass(frozen=True, slots=True)
