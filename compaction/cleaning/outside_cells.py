@@ -106,7 +106,7 @@ class _Judge:
         store, none = self._kept.store, np.zeros(len(names), bool)
         made = [one for one in self._kept.whole if not one.instant or one.version == 1]
         told = in_order_far(store, lambda one: Snapshot(store, one).published(names), made)
-        return np.logical_or.reduce([none, *told])
+        return np.asarray(np.logical_or.reduce([none, *told]))
 
 
 def _true(mask: pa.Array) -> Bools:

@@ -16,7 +16,11 @@ import metatable
 from metatable import StaleError, Table
 from metatable.engine.local import LocalEngine
 from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.partitions.outside import SEAL
+from metatable.storage.counters import Counters
+from metatable.storage.key_values import client
 from metatable.storage.store import Store
+from metatable.write.change_index import change_index
 from metatable.write.commit_pass import write
 from tests.faults import Refused, dying, watched
 from tests.index.key_values import cells, connection, watching
@@ -32,6 +36,13 @@ def table(table_uri: str) -> Table:
 
 def by_key(table: Table) -> Counter[bytes]:
     return Counter(cell["key"] for cell in cells(table))
+
+
+def seals(table: Table) -> int:
+    """How many commits and services are said to have been here."""
+    asked = client.Client(lambda: connection(table))
+    held = [key for batch in asked.scan(Counters()) for key in batch["key"].to_pylist()]
+    return sum(key.startswith(SEAL) for key in held)
 
 
 def grown(table: Table) -> Model:
@@ -131,6 +142,55 @@ def test_what_an_index_of_before_needs_stays(table: Table) -> None:
         where(table, given, version)
     check(table, model, PROBE)
     assert set(by_key(table).values()) == {1}
+
+
+def test_cells_of_an_index_that_was_given_up_go(table: Table) -> None:
+    """Changed to another one and back twice: what the first changes have put nobody needs."""
+    model = Model(is_global=True, ordering=False)
+    told(table, model, "insert", rows(0, 8))
+    for first in (0, 2):
+        metatable.adopt(table.uri, index="record")
+        told(table, model, "delete", rows(first, first + 2))
+        metatable.adopt(table.uri, index="hbase")
+    table.clean(versions=1, hours=0)
+    check(table, model, PROBE)
+    assert by_key(table) == dict.fromkeys([b"k%02d" % n for n in range(4, 8)], 1)
+    assert seals(table) == 1
+
+
+def test_cells_of_an_index_stay_for_a_version_between(table: Table) -> None:
+    """Neither the oldest nor the newest kept version believes what a service has put; one between
+    them does."""
+    given, model = rows(0, 8), Model(is_global=True, ordering=False)
+    told(table, model, "insert", given)
+    metatable.adopt(table.uri, index="record")
+    told(table, model, "delete", rows(0, 2))
+    oldest = table.version
+    metatable.adopt(table.uri, index="hbase")
+    version, answer = metatable.open(table.uri).version, where(table, given)
+    metatable.adopt(table.uri, index="record")
+    told(table, model, "delete", rows(2, 4))
+    metatable.adopt(table.uri, index="hbase")
+    table.clean(versions=metatable.open(table.uri).version - oldest, hours=0)
+    assert where(table, given, oldest) == where(table, given, version) == answer
+    check(table, model, PROBE)
+
+
+def test_cells_of_a_service_that_died_go_with_its_lease(table: Table) -> None:
+    model = Model(is_global=True, ordering=False)
+    told(table, model, "insert", rows(0, 8))
+    metatable.adopt(table.uri, index="record")
+    with dying(table.uri, r"create .*/manifest/\d+\.json") as store:
+        change_index(store, LocalEngine(1), "hbase", {})
+    told(table, model, "delete", rows(0, 2))
+    metatable.adopt(table.uri, index="hbase")
+    table.clean(versions=1, hours=0)
+    assert by_key(table)[b"k00"] == 1, "while there is a lease"
+    told(table, model, "upsert", rows(7, 8, 1))
+    table.clean(versions=1, hours=0)
+    check(table, model, PROBE)
+    assert by_key(table) == dict.fromkeys([b"k%02d" % n for n in range(2, 8)], 1)
+    assert seals(table) == 1
 
 
 def test_a_clean_that_is_killed_anywhere_leaves_what_is_needed(
