@@ -26,6 +26,7 @@ from metatable.compaction.service import Schedulable
 from metatable.data.config.options import Options
 from metatable.data.hoodie.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.hoodie.timeline import REPLACING, completed_path, requested_path
+from metatable.metadata.commits.steps import staged_path
 from metatable.metadata.manifests.manifest import version_path
 from metatable.metadata.manifests.plans import PLANS, load_plan
 from metatable.metadata.partitions.snapshot import Snapshot
@@ -65,6 +66,9 @@ def look_at_opening(
         if live is not None and undoable(live, one):
             remedy = "undone, as Hudi's rollback does, with its files"
         findings.add(Fault.FOREIGN_COMMIT, completed_path(*one), what, remedy)
+    for one in state.unstaged:
+        what = "what lay ready for a commit of ours is lost, and no version of then is kept"
+        findings.add(Fault.TRACES_MISSING, staged_path(one[0]), what, "copied from the timeline")
     for one in state.late:
         what = "it was undone, and is on the timeline"
         findings.add(Fault.LATE_COMMIT, completed_path(*one), what, "taken off the timeline")

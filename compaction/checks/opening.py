@@ -8,6 +8,7 @@ A commit that is published again takes a look at the whole table: its version ha
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from metatable.compaction.checks.beside_data import (
@@ -19,7 +20,7 @@ from metatable.compaction.checks.beside_data import (
 from metatable.compaction.checks.commit_bodies import Action, body_of
 from metatable.compaction.checks.findings import BY_ENTRIES, Findings
 from metatable.compaction.checks.kept_versions import IndexFiles, Remains, Versions, dropping_up_to
-from metatable.compaction.checks.live_slices import LiveSlices, entries_of_files
+from metatable.compaction.checks.live_slices import LiveSlices, entries_of_files, instants_of
 from metatable.compaction.checks.mending import publishing_again
 from metatable.compaction.checks.own_commits import Way, columns_with, ways_of
 from metatable.compaction.checks.timeline_check import TimelineState
@@ -58,16 +59,19 @@ def make_writable(store: Store, engine: Engine[Any], findings: Findings) -> None
     newest = newest_of(store)
     settle(store, newest)
     versions = Versions.of(store, newest)
-    state = TimelineState.of(store, newest, versions)
     snapshot = Snapshot(store, newest)
+    view = cache(lambda: Remains.of(snapshot, IndexFiles.of(store, versions).forgetting))
+    entries = cache(lambda: entries_of_files(view()))
+    state = TimelineState.of(store, newest, versions, lambda: instants_of(store, entries()))
     live = None
     if state.foreign or state.ours:
-        view = Remains.of(snapshot, IndexFiles.of(store, versions).forgetting)
-        live = LiveSlices.of(view, entries_of_files(view), state)
+        live = LiveSlices.of(view(), entries(), state)
     ways = ways_of(snapshot, versions, state, live)
     look_at_opening(store, snapshot, state, live, ways, findings)
     if properties_fault(store, newest.options):
         _write_properties(store, snapshot)
+    for instant, action in state.unstaged:
+        stage(store, instant, store.fetch(completed_path(instant, action)), action)
     for instant, action in state.late:
         Timeline(store).withdraw(instant, ("completed",), action)
     for (instant, action), way in ways.items():

@@ -2,12 +2,14 @@
 
     completed, of a version         counts
     completed, of no version        ours where what we staged for it is there: its version is lost.
-                                    Else another writer's
+                                    Counts where the index names files of it, if its version may
+                                    have been cleaned. Else another writer's
     published, and not completed    counts, and is missing; also where its version is not kept any
-                                    more, if the index names files of it and the sum of commits
-                                    tells that one is missing
+                                    more, if the sum of commits tells that one is missing, and the
+                                    index names files of it, or the sum is whole with it
     completed, but withdrawn        a late hand's: counts for nobody but Hudi's readers
-    under way, without a lease      nobody's, if it has not moved for long: our writers have a lease
+    under way, without a lease      nobody's, if it has not moved for long, as our writers have a
+                                    lease. But where the sum is not whole any may be published
 
 What came after the version is left out of all of this, and so is what the steps of the newest
 version are still to do. Of the commits that count the bodies are read: which data files they wrote,
@@ -16,30 +18,26 @@ which groups they replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from metatable.compaction.checks.commit_bodies import Action, bodies_of
 from metatable.compaction.checks.kept_versions import Versions
-from metatable.compaction.ways_back.undoing import completion
+from metatable.compaction.checks.seen_timeline import SeenTimeline
 from metatable.data.file_groups.slices import DataFile, LogFile
 from metatable.data.hoodie.commit_metadata import CommitMetadata
 from metatable.data.hoodie.operations import action_of
 from metatable.data.hoodie.timeline import (
     DATA_ACTIONS,
-    Instant,
-    Timeline,
     completed_path,
     inflight_path,
     requested_path,
 )
-from metatable.metadata.commits.known_commits import CommitSum, back_from
+from metatable.metadata.commits.known_commits import CommitSum, too_many
 from metatable.metadata.commits.retention import seen_time
 from metatable.metadata.commits.steps import staged_path
-from metatable.metadata.manifests.leases import is_dead, leased
+from metatable.metadata.manifests.leases import is_dead
 from metatable.metadata.manifests.manifest import Manifest
-from metatable.metadata.manifests.versions import load_newest
-from metatable.storage.made_once import made_once
 from metatable.storage.store import Store
 
 __all__ = ["TimelineState"]
@@ -49,9 +47,6 @@ STRAY_LEASES = 10
 
 STRAY_SECONDS = 600.0
 """nor for so long, however short they are: a late hand may have left it just now."""
-
-TIMELINE_STEPS = ("complete", "withdraw")
-"""What brings an action onto the timeline, or takes it off."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +69,9 @@ class TimelineState:
     """Completed files that say something else than what was published, and how."""
     savepoints: tuple[str, ...]
     """Pinned, and not on the timeline: names."""
+    unstaged: tuple[Action, ...]
+    """Completed commits of ours of which nothing but the index tells that they are ours: their
+    versions are not kept any more, and what we wrote for the timeline is lost."""
     bodies: Mapping[str, CommitMetadata]
     """What the commits that count tell, by instant, as far as one can be read."""
     not_yet: frozenset[str] = frozenset()
@@ -130,13 +128,15 @@ class TimelineState:
         """Reads the timeline, then who lives, then what was published since. `named`: instants of
         the commits whose files the index names; asked where the timeline lacks some. `again`: the
         instant of one among `ours` that counts, as it is about to be published again."""
-        seen = _look(store, manifest, versions)
+        seen = SeenTimeline.of(store, manifest, versions)
         strange = _strange(seen, versions, store)
         ours = {time for time in strange if _is_staged(store, time)}
-        missing = _missing(seen, strange, named)
+        unstaged = _unstaged(seen, versions, strange - ours, named)
+        strange -= unstaged
+        missing = _missing(seen, strange, named, store)
+        stray = _stray(seen, strange, missing, seen_time(store))
         strange, ours = strange - {again}, ours - {again}
         counted = ((seen.there - strange - seen.since) | missing.keys() | {manifest.instant}) - {""}
-        stray = _stray(seen, missing, seen_time(store))
         bodies, damaged = bodies_of(store, versions, sorted(counted), seen.done)
         return cls(
             counted=frozenset(counted),
@@ -150,96 +150,39 @@ class TimelineState:
             untraced=_untraced(seen, counted),
             damaged=damaged,
             savepoints=_savepoints_off(seen),
+            unstaged=seen.completed(unstaged),
             bodies=bodies,
             not_yet=_not_yet(seen, named),
         )
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """What there is to judge by."""
-
-    manifest: Manifest
-    """The version that is looked at."""
-    newest: Manifest
-    listed: Mapping[str, float]
-    """Files of the timeline, by path, and when they were written."""
-    actions: Sequence[Instant]
-    leases: frozenset[str]
-    since: frozenset[str]
-    """Instants that were published after the version."""
-    known: Mapping[str, str]
-    """The commits of versions that are kept: instants, and what they are on the timeline."""
-
-    @made_once
-    def withdrawn(self) -> frozenset[str]:
-        return frozenset(self.newest.withdrawn)
-
-    @made_once
-    def doing(self) -> set[Action]:
-        """What the steps of the newest version are still to put on the timeline, or to take off."""
-        steps = self.newest.steps
-        return {(one.instant, one.action) for one in steps if one.kind in TIMELINE_STEPS}
-
-    @made_once
-    def steps(self) -> set[str]:
-        """Instants of the data commits among `doing`."""
-        return {time for time, action in self.doing if action in DATA_ACTIONS}
-
-    @made_once
-    def done(self) -> dict[str, str]:
-        """Completed data commits that are not archived: instants, and what they are."""
-        done = {one.time: one.action for one in self.actions if one.changes_data}
-        return {time: action for time, action in done.items() if time >= self.newest.archived}
-
-    @property
-    def there(self) -> set[str]:
-        """Instants of those among `done` that were not withdrawn."""
-        return self.done.keys() - self.withdrawn
-
-    @property
-    def under_way(self) -> list[Instant]:
-        return [one for one in self.actions if one.state != "completed"]
-
-    def completed(self, instants: Collection[str]) -> tuple[Action, ...]:
-        """These completed data commits, by time."""
-        return tuple((time, self.done[time]) for time in sorted(instants))
-
-
-def _look(store: Store, manifest: Manifest, versions: Versions) -> _Seen:
-    """In this order: what has no lease by then, and came with no version since, is nobody's."""
-    listed = {one.path: one.modified for one in store.list(".hoodie")}
-    actions = Timeline(store).load()
-    leases = leased(store)
-    newest = load_newest(store) or manifest
-    since = {one.instant for one in back_from(store, newest, manifest.version)}
-    made = [root for root in versions.roots.values() if root.instant]
-    return _Seen(
-        manifest=manifest,
-        newest=newest,
-        listed=listed,
-        actions=actions,
-        leases=leases,
-        since=frozenset(since - {""}),
-        known={root.instant: completion(root).action for root in made},
-    )
-
-
-def _strange(seen: _Seen, versions: Versions, store: Store) -> set[str]:
+def _strange(seen: SeenTimeline, versions: Versions, store: Store) -> set[str]:
     """Completed instants that no version has published."""
     newest = seen.newest
     if CommitSum.decode(newest.commits) == CommitSum.of(seen.there):
         return set()
     strange = seen.there - seen.known.keys() - seen.since - {*newest.adopted}
-    if newest.oldest > 1 or versions.lost:  # a version that is not there may have published it
-        strange = {
-            time
-            for time in strange
-            if time > newest.latest_instant
-            or time in newest.compactions
-            or not _is_staged(store, time)
-        }
-    return strange
+    cleaned = {time for time in strange if _may_be_cleaned(seen, versions, time)}
+    cleaned = {time for time in cleaned if _is_staged(store, time)}
+    sure = strange - cleaned
+    there = (seen.there | (seen.since - seen.withdrawn)) - sure
+    return sure | too_many(newest, there, cleaned)
+
+
+def _may_be_cleaned(seen: SeenTimeline, versions: Versions, instant: str) -> bool:
+    """Whether a version that is not there may have published this completed instant."""
+    newest = seen.newest
+    are_gone = newest.oldest > 1 or bool(versions.lost)
+    return are_gone and instant <= newest.latest_instant and instant not in newest.compactions
+
+
+def _unstaged(
+    seen: SeenTimeline, versions: Versions, strange: set[str], named: Callable[[], Collection[str]]
+) -> set[str]:
+    """Which of these completed instants, that no version tells and nothing staged, are ours: the
+    index names files of no other writer."""
+    unsure = {time for time in strange if _may_be_cleaned(seen, versions, time)}
+    return unsure.intersection(named()) if unsure else set()
 
 
 def _is_staged(store: Store, instant: str) -> bool:
@@ -248,7 +191,7 @@ def _is_staged(store: Store, instant: str) -> bool:
 
 
 def _missing(
-    seen: _Seen, strange: set[str], named: Callable[[], Collection[str]]
+    seen: SeenTimeline, strange: set[str], named: Callable[[], Collection[str]], store: Store
 ) -> dict[str, str]:
     """Data commits that were published and are not completed: instants, and what they are."""
     published = seen.known.keys() - seen.withdrawn - seen.steps
@@ -258,10 +201,18 @@ def _missing(
         for time in published - seen.done.keys()
         if time >= seen.newest.archived
     }
-    held = (seen.there - strange) | (seen.known.keys() - seen.withdrawn)
+    held = _held(seen, strange)
     if _lacks(seen.newest, held):
         missing |= _unkept(seen, named())
+    held |= missing.keys()
+    if _lacks(seen.newest, held):
+        missing |= _summed(seen, held, store)
     return missing
+
+
+def _held(seen: SeenTimeline, strange: set[str]) -> set[str]:
+    """Data commits that count, as far as the timeline and kept versions tell."""
+    return (seen.there - strange) | (seen.since.union(seen.known) - seen.withdrawn)
 
 
 def _lacks(newest: Manifest, instants: Collection[str]) -> bool:
@@ -270,7 +221,7 @@ def _lacks(newest: Manifest, instants: Collection[str]) -> bool:
     return held is not None and held.count > sum(one >= newest.archived for one in instants)
 
 
-def _unkept(seen: _Seen, named: Collection[str]) -> dict[str, str]:
+def _unkept(seen: SeenTimeline, named: Collection[str]) -> dict[str, str]:
     """Commits, by instant, of versions that are not kept any more, which nothing tells but the
     index, because it names files of them; and what they are on the timeline."""
     told = seen.done.keys() | seen.known.keys() | seen.withdrawn | seen.since | seen.steps
@@ -280,7 +231,17 @@ def _unkept(seen: _Seen, named: Collection[str]) -> dict[str, str]:
     return {time: begun.get(time, meant) for time in unsure}
 
 
-def _not_yet(seen: _Seen, named: Callable[[], Collection[str]]) -> frozenset[str]:
+def _summed(seen: SeenTimeline, held: Collection[str], store: Store) -> dict[str, str]:
+    """Commits, by instant, of which no file is live any more: with one of those under way, or with
+    all of them, the sum is whole. What lies ready says what they are."""
+    told = CommitSum.of([time for time in held if time >= seen.newest.archived])
+    whole = CommitSum.decode(seen.newest.commits)
+    unsure = {time: action for time, action in _alone(seen, held) if _is_staged(store, time)}
+    some = (unsure, *({time: action} for time, action in unsure.items()))
+    return next((one for one in some if one and told.plus(one) == whole), {})
+
+
+def _not_yet(seen: SeenTimeline, named: Callable[[], Collection[str]]) -> frozenset[str]:
     """Instants of writers under way that are older than the timeline, which was archived meanwhile,
     and of commits after the version."""
     under_way = seen.leases.union(one.time for one in seen.under_way) - seen.known.keys()
@@ -290,20 +251,30 @@ def _not_yet(seen: _Seen, named: Callable[[], Collection[str]]) -> frozenset[str
     return frozenset(begun | seen.since)
 
 
-def _stray(seen: _Seen, missing: Collection[str], now: float) -> tuple[Action, ...]:
-    """Data commits under way that are nobody's."""
+def _stray(
+    seen: SeenTimeline, strange: set[str], missing: Collection[str], now: float
+) -> tuple[Action, ...]:
+    """Data commits under way that are nobody's. Where more commits count than can be told, any may
+    have been published, and kept versions may name its files."""
+    held = _held(seen, strange).union(missing)
+    if _lacks(seen.newest, held):
+        return ()
+    return tuple(one for one in _alone(seen, missing) if _is_dead(seen, now, one))
+
+
+def _alone(seen: SeenTimeline, told: Collection[str]) -> Iterator[Action]:
+    """Data commits under way that have no lease, and are of no version that is there; but for those
+    that are `told`."""
     held = seen.leases.union(
-        seen.known, missing, seen.since, seen.steps, seen.done, seen.newest.compactions
+        seen.known, told, seen.since, seen.steps, seen.done, seen.newest.compactions
     )
-    return tuple(
-        (one.time, one.action)
-        for one in seen.under_way
-        if one.action in DATA_ACTIONS and one.time not in held and _is_dead(seen, now, one)
-    )
+    for one in seen.under_way:
+        if one.action in DATA_ACTIONS and one.time not in held:
+            yield one.time, one.action
 
 
-def _is_dead(seen: _Seen, now: float, one: Instant) -> bool:
-    begun = _begun(one.time, one.action) & seen.listed.keys()
+def _is_dead(seen: SeenTimeline, now: float, one: Action) -> bool:
+    begun = _begun(*one) & seen.listed.keys()
     moved = max((seen.listed[path] for path in begun), default=now)
     seconds = seen.newest.options.lease_seconds
     return is_dead(moved, now, max(seconds * STRAY_LEASES, STRAY_SECONDS))
@@ -314,7 +285,7 @@ def _begun(instant: str, action: str) -> set[str]:
     return {requested_path(instant, action), inflight_path(instant, action)}
 
 
-def _untraced(seen: _Seen, counted: set[str]) -> tuple[Action, ...]:
+def _untraced(seen: SeenTimeline, counted: set[str]) -> tuple[Action, ...]:
     """Commits of ours that count and are completed, and of which the beginning is not there."""
     ours = (counted & seen.done.keys()) - {*seen.newest.adopted}
     return seen.completed(
@@ -322,7 +293,7 @@ def _untraced(seen: _Seen, counted: set[str]) -> tuple[Action, ...]:
     )
 
 
-def _savepoints_off(seen: _Seen) -> tuple[str, ...]:
+def _savepoints_off(seen: SeenTimeline) -> tuple[str, ...]:
     """Names of those that are pinned, and not on the timeline, nor on their way to it."""
     pinned = {name: pin.instant for name, pin in sorted(seen.newest.pins.items())}
     return tuple(

@@ -35,6 +35,7 @@ __all__ = [
     "known_commits",
     "sum_of",
     "tells_all",
+    "too_many",
 ]
 
 ROOTS_AT_ONCE = 32
@@ -133,7 +134,18 @@ def foreign_commits(store: Store, base: Manifest, done: Collection[str]) -> list
     if CommitSum.decode(newest.commits) == CommitSum.of(explained):
         return []
     strange = set(_listed(done, newest)) - known_commits(store, newest)
-    return sorted(one for one in strange if not _is_of_cleaned(store, newest, one))
+    cleaned = {one for one in strange if _is_of_cleaned(store, newest, one)}
+    sure = strange - cleaned
+    return sorted(sure | too_many(newest, explained - sure, cleaned))
+
+
+def too_many(newest: Manifest, there: Collection[str], unsure: Collection[str]) -> set[str]:
+    """Which of the completed instants that are `there` the version's content does not have, by its
+    sum: all that are `unsure`, or one of them; none where the sum does not tell."""
+    held, told = CommitSum.decode(newest.commits), CommitSum.of(there)
+    if unsure and told.minus(unsure) == held:
+        return set(unsure)
+    return {one for one in unsure if told.minus([one]) == held}
 
 
 def back_from(store: Store, newest: Manifest, until: int = 0) -> Iterator[Manifest]:
@@ -205,7 +217,7 @@ def _listed(done: Collection[str], manifest: Manifest) -> list[str]:
 def _is_of_cleaned(store: Store, newest: Manifest, instant: str) -> bool:
     """Whether a version that is not kept any more may have published it: it is not too late for
     that, and what we wrote for the timeline is there."""
-    may_be = bool(newest.oldest) and instant <= newest.latest_instant
+    may_be = newest.oldest > 1 and instant <= newest.latest_instant
     may_be = may_be and instant not in newest.compactions  # it waits: a lost one carried it out
     return may_be and store.size(staged_path(instant)) is not None
 
