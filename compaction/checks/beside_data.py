@@ -96,6 +96,9 @@ def look_at_timeline(found: Examined) -> None:
     for one in state.untraced:
         what = "its commit is completed, but has no .requested or no .inflight"
         add(Fault.TRACES_MISSING, requested_path(*one), what, "written anew")
+    for one, wrong in state.plans.items():
+        what = f"it waits, and {wrong}"
+        add(Fault.TRACES_MISSING, requested_path(*one), what, "written anew")
     for one in state.stray:
         what = "under way, and nobody is: no lease, no version, and it has not moved for long"
         add(Fault.STRAY_INSTANT, requested_path(*one), what, "withdrawn, with its files")

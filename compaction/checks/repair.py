@@ -37,6 +37,7 @@ from metatable.data.file_groups.slices import partition_metadata, partition_meta
 from metatable.data.hoodie.operations import REPAIR
 from metatable.data.hoodie.timeline import Timeline, completed_path, inflight_path, requested_path
 from metatable.engine.protocol import Engine
+from metatable.metadata.commits.scheduled_plans import plan_body, waits
 from metatable.metadata.commits.steps import staged_body, staged_path
 from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.manifests.versions import newest_of
@@ -105,6 +106,8 @@ def _finish(store: Store, found: Examined) -> None:
         put_over(store, completed_path(instant, action), body)
     for instant, action in [*found.state.untraced, *found.state.missing]:
         _retrace(store, instant, action)
+    for instant, action in found.state.plans:
+        _plan_again(found.snapshot, instant, action)
     for ring in found.rings:
         if ring.body is None:
             store.delete([ring.path])
@@ -133,3 +136,14 @@ def _retrace(store: Store, instant: str, action: str) -> None:
     timeline.begin(instant, action)
     if not timeline.is_complete(instant, action):
         store.delete(missing)
+
+
+def _plan_again(snapshot: Snapshot, instant: str, action: str) -> None:
+    """Put a plan that waits back on the timeline, unless it waits no more."""
+    store, told = snapshot.store, snapshot.manifest.compactions[instant]
+    body = plan_body(snapshot, instant, told.checksum, action)
+    if not waits(store, instant):
+        return
+    put_over(store, requested_path(instant, action), body)
+    if not waits(store, instant) and not Timeline(store).is_complete(instant, action):
+        Timeline(store).withdraw(instant, ("requested",), action)  # taken back meanwhile

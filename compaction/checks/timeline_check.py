@@ -10,6 +10,7 @@
     completed, but withdrawn        a late hand's: counts for nobody but Hudi's readers
     under way, without a lease      nobody's, if it has not moved for long, as our writers have a
                                     lease. But where the sum is not whole any may be published
+    planned, and waiting            its plan must be there
 
 What came after the version is left out of all of this, and so is what the steps of the newest
 version are still to do. Of the commits that count the bodies are read: which data files they wrote,
@@ -35,6 +36,7 @@ from metatable.data.hoodie.timeline import (
 )
 from metatable.metadata.commits.known_commits import CommitSum, too_many
 from metatable.metadata.commits.retention import seen_time
+from metatable.metadata.commits.scheduled_plans import plan_fault
 from metatable.metadata.commits.steps import staged_path
 from metatable.metadata.manifests.leases import is_dead
 from metatable.metadata.manifests.manifest import Manifest
@@ -69,6 +71,8 @@ class TimelineState:
     """Completed files that say something else than what was published, and how."""
     savepoints: tuple[str, ...]
     """Pinned, and not on the timeline: names."""
+    plans: Mapping[Action, str]
+    """Those that wait, and of which the plan is lost or damaged there, and how."""
     unstaged: tuple[Action, ...]
     """Completed commits of ours of which nothing but the index tells that they are ours: their
     versions are not kept any more, and what we wrote for the timeline is lost."""
@@ -150,6 +154,7 @@ class TimelineState:
             untraced=_untraced(seen, counted),
             damaged=damaged,
             savepoints=_savepoints_off(seen),
+            plans=_plans_off(seen, store),
             unstaged=seen.completed(unstaged),
             bodies=bodies,
             not_yet=_not_yet(seen, named),
@@ -302,3 +307,15 @@ def _savepoints_off(seen: SeenTimeline) -> tuple[str, ...]:
         if completed_path(instant, "savepoint") not in seen.listed
         and (instant, "savepoint") not in seen.doing
     )
+
+
+def _plans_off(seen: SeenTimeline, store: Store) -> dict[Action, str]:
+    """Plans that wait, and are not on the timeline as they were put there: Hudi's readers would not
+    know what the slices on top of them are."""
+    asked = {one.instant for one in seen.newest.steps if one.kind == "request"}
+    wrong = {
+        (time, plan.action): plan_fault(store, time, plan)
+        for time, plan in sorted(seen.manifest.compactions.items())
+        if time in seen.newest.compactions and time not in asked
+    }
+    return {one: what for one, what in wrong.items() if what}

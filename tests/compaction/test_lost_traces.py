@@ -1,5 +1,5 @@
-"""What is lost of what lies beside the data: a commit's completed file, what lay ready for it.
-Versions of then are not kept any more, so that other things must tell."""
+"""What is lost of what lies beside the data: a commit's completed file, what lay ready for it, a
+plan that waits. Versions of then are not kept any more, so that other things must tell."""
 
 from __future__ import annotations
 
@@ -136,3 +136,47 @@ def test_a_commit_of_ours_of_which_the_index_alone_tells_is_not_undone(table_uri
     assert scanned(table) == expected
     table.upsert(arrow(rows(0, 1, 2)))
     assert scanned(table) == expected
+
+
+@pytest.mark.parametrize("hurt", ["lost", "cut", "another's"])
+def test_a_plan_that_waits_is_put_back_on_the_timeline(table_uri: str, hurt: str) -> None:
+    table = made(table_uri, "record-avro", **ALONE)
+    table.insert(arrow(rows(0, 6, 1)))
+    table.upsert(arrow(rows(0, 1, 2)))
+    other = table.compact_logs(count=1, schedule=True).plan
+    table.upsert(arrow(rows(1, 2, 3)))
+    plan = table.compact_logs(count=1, schedule=True).plan
+    assert other
+    assert plan
+    table.upsert(arrow(rows(0, 2, 4)))  # logs on what is to come
+    expected = scanned(table)
+    path = Path(table_uri, f".hoodie/{plan}.compaction.requested")
+    body = path.read_bytes()
+    if hurt == "lost":
+        path.unlink()
+    else:
+        others = Path(table_uri, f".hoodie/{other}.compaction.requested").read_bytes()
+        path.write_bytes(body[:20] if hurt == "cut" else others)
+    table = reopened(table)
+    assert codes(table) == [Fault.TRACES_MISSING]
+    table = mended(table)
+    assert path.read_bytes() == body
+    table.compact_logs(plan=plan)
+    assert scanned(table) == expected
+
+
+def test_a_plan_of_which_both_copies_are_lost_is_made_anew(table_uri: str) -> None:
+    table = made(table_uri, "record-avro", **ALONE)
+    table.insert(arrow(rows(0, 6, 1)))
+    table.upsert(arrow(rows(0, 6, 2)))
+    plan = table.compact_logs(count=1, schedule=True).plan
+    table.upsert(arrow(rows(0, 2, 3)))
+    expected = scanned(table)
+    table = lose(
+        table, f".hoodie/{plan}.compaction.requested", newest(table).compactions[plan].plan
+    )
+    table = mended(table)
+    assert Path(table_uri, f".hoodie/{plan}.compaction.requested").exists()
+    table.compact_logs(plan=plan)
+    assert scanned(table) == expected
+    assert codes(table) == []

@@ -20,11 +20,11 @@ from metatable.data.hoodie.clustering_plan import BucketsPlan, PlannedTask
 from metatable.data.hoodie.slice_compaction_plan import SliceCompaction, SliceCompactionPlan
 from metatable.data.hoodie.timeline import CLUSTERING, COMPACTION, filed_as, requested_path
 from metatable.metadata.manifests.home import COMMITS
-from metatable.metadata.manifests.manifest import Manifest
+from metatable.metadata.manifests.manifest import Manifest, Planned
 from metatable.metadata.manifests.sealed import checksum
 from metatable.metadata.manifests.versions import load_newest
 from metatable.metadata.partitions.snapshot import Snapshot
-from metatable.storage.errors import CorruptError
+from metatable.storage.errors import CorruptError, MetatableError
 from metatable.storage.store import Store
 
 __all__ = [
@@ -34,6 +34,8 @@ __all__ = [
     "logs_left",
     "made_buckets_plan",
     "made_plan",
+    "plan_body",
+    "plan_fault",
     "planned_groups",
     "read_plan",
     "scheduled_slices",
@@ -106,6 +108,36 @@ def read_plan(store: Store, instant: str, told: str = "", action: str = COMPACTI
         if body is not None and told in ("", checksum(body)):
             return body
     return None
+
+
+def plan_fault(store: Store, instant: str, plan: Planned) -> str:
+    """What is wrong with a plan that waits, on the timeline; "": nothing. One that was made anew
+    has not the bytes of the one that was lost."""
+    body = store.get(requested_path(instant, plan.action))
+    if body is None:
+        return "its plan is lost"
+    if checksum(body) == plan.checksum:
+        return ""
+    lying = store.get(staged_plan(instant, plan.action))
+    if lying is not None and checksum(lying) == plan.checksum:
+        return "its plan says something else than what waits"
+    decode = BucketsPlan.decode if plan.action == CLUSTERING else SliceCompactionPlan.decode
+    try:
+        decode(body, requested_path(instant, plan.action))
+    except MetatableError as error:
+        return str(error)
+    return ""
+
+
+def plan_body(snapshot: Snapshot, instant: str, told: str, action: str) -> bytes:
+    """The plan of what waits; where both copies are lost, made anew from the entries."""
+    body = read_plan(snapshot.store, instant, told, action)
+    if body is not None:
+        return body
+    held = scheduled_slices(snapshot, instant)
+    if action == CLUSTERING:
+        return made_buckets_plan(snapshot, held)
+    return made_plan([one.planned for one in held])
 
 
 def scheduled_slices(snapshot: Snapshot, instant: str) -> list[FileSlice]:

@@ -45,10 +45,8 @@ from metatable.data.reading.slice_reader import writer_of
 from metatable.metadata.commits.hudi_rings import drop_rings, mark_rings, put_rings
 from metatable.metadata.commits.lost_commit import rebuilt_commit, rebuilt_savepoint
 from metatable.metadata.commits.scheduled_plans import (
-    made_buckets_plan,
-    made_plan,
+    plan_body,
     read_plan,
-    scheduled_slices,
     to_come,
     waits,
 )
@@ -249,13 +247,7 @@ def _request(store: Store, manifest: Manifest, step: Step) -> None:
     there = store.size(requested_path(step.instant, step.action)) is not None
     if there or _is_past(store, manifest):
         return
-    body = read_plan(store, step.instant, step.checksum, step.action)
-    if body is None:
-        snapshot = Snapshot(store, manifest)
-        held = scheduled_slices(snapshot, step.instant)
-        is_resize = step.action == CLUSTERING
-        planned = [one.planned for one in held]
-        body = made_buckets_plan(snapshot, held) if is_resize else made_plan(planned)
+    body = plan_body(Snapshot(store, manifest), step.instant, step.checksum, step.action)
     timeline = Timeline(store)
     if timeline.request(step.instant, step.action, body) and not waits(store, step.instant):
         timeline.withdraw(step.instant, ("requested",), step.action)  # ours is a late hand
