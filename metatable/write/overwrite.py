@@ -214,8 +214,7 @@ def overwritten(
     Raises UsageError for rows whose key lives in a partition that stays: they would have to move.
     """
     if operation == DELETE_PARTITION:
-        there = set(view.slices().folders.to_pylist())
-        return _overwritten(view, tuple(path for path in named if path in there))
+        return _overwritten(view, _there(view, named))
     if operation == INSERT_OVERWRITE_TABLE:
         return _overwritten(view, None)
     assert operation == INSERT_OVERWRITE
@@ -246,6 +245,14 @@ def _overwritten(view: TableView, paths: tuple[str, ...] | None) -> Overwritten:
             found=[files[place].path for place in waits],
         )
     return Overwritten(paths, files, view.row_counts(files))
+
+
+def _there(view: TableView, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of these partitions that have files."""
+    if len(paths) > FEW_PARTITIONS:
+        there = set(view.slices().folders.to_pylist())
+        return tuple(path for path in paths if path in there)
+    return tuple(path for path in paths if len(view.slices(path)))
 
 
 def _files_in(view: TableView, paths: Sequence[str] | None) -> FileSystemView:
