@@ -72,6 +72,7 @@ def look_at_slices(
     entries that set it right go to `scratch`, where there is one."""
     live, add = found.live, found.findings.add
     index = create_index(view.options)
+    _look_at_rings(view, found)  # first: looked up together here, slices find them in memory
     jobs = _jobs(found)
     _log.info("verify version %d: reading %d files", view.version, len(jobs))
     work = partial(check_slices, view, index, scratch)
@@ -90,7 +91,6 @@ def look_at_slices(
     if again:
         add(Fault.DUPLICATE_KEYS, "table", f"{again} keys live in more than one place")
     _look_at_groups(view, found, {one.path for one in there}, scratch)
-    _look_at_rings(view, found)
     for partition in partitions_of(view.options, index):
         _look_for_surplus(view, partition, found, files, hashes, scratch)
     for folder in live.unmarked:

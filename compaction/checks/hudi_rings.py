@@ -22,8 +22,8 @@ from metatable.metadata.manifests.versions import load_newest
 from metatable.metadata.partitions.rings import RingsPartition, every_ring
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.errors import CorruptError
+from metatable.storage.portions import in_order_far
 from metatable.storage.store import Store
-from metatable.storage.threads import in_order
 
 __all__ = ["KeptRings", "RingFile", "hudi_ring_faults"]
 
@@ -49,12 +49,15 @@ class KeptRings:
         apart = {
             tuple(page.path for page in each): one for each, one in zip(pages, roots, strict=True)
         }.values()
-        held = [[*every_ring(Snapshot(store, one))] for one in apart]
-        firsts = [
-            {_stem(replace(ring, instant=FIRST_INSTANT).path) for ring in rings} for rings in held
-        ]
-        stored = (_stem(ring.path) for rings in held for ring in rings)
-        return cls(frozenset(stored), frozenset(set.intersection(*firsts)), True)
+        stored: set[str] = set()
+        outdated: set[str] | None = None
+        for one in apart:  # of a ring only its name is kept
+            firsts = set()
+            for ring in every_ring(Snapshot(store, one)):
+                stored.add(_stem(ring.path))
+                firsts.add(_stem(replace(ring, instant=FIRST_INSTANT).path))
+            outdated = firsts if outdated is None else outdated & firsts
+        return cls(frozenset(stored), frozenset(outdated or ()), True)
 
     def need(self, path: str) -> bool:
         """Whether the file at `path`, a ring or a mark, must stay."""
@@ -85,7 +88,7 @@ def hudi_ring_faults(view: Snapshot, live: Iterable[FileSlice]) -> Iterator[Ring
         rings = _rings(view, live)
     except CorruptError:  # a finding of its own
         return
-    bodies = in_order(lambda ring: store.get(ring.path), rings)
+    bodies = in_order_far(store, lambda ring: store.get(ring.path), rings)
     for ring, body in zip(rings, bodies, strict=True):
         is_done = ring.instant not in doing
         if (body is not None or is_done) and (what := _wrong(ring, body)):

@@ -12,12 +12,14 @@ taken away from Hudi's readers, no file says. So nothing of this is mended.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from metatable.data.file_groups.slices import FileSlice
-from metatable.index.bucket.rings import rings_of
+from metatable.index.bucket.rings import RINGS_AT_ONCE, rings_of
 from metatable.metadata.partitions.rings import RingsPartition, partition_path
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.errors import CorruptError
+from metatable.storage.portions import in_portions
 
 __all__ = ["ring_faults"]
 
@@ -34,9 +36,12 @@ def ring_faults(view: Snapshot, live: Sequence[FileSlice]) -> Iterator[tuple[str
     except CorruptError as error:
         yield RingsPartition.name, str(error)
         return
-    for path, ids in sorted(groups.items()):
-        for what in _faults(view, path, ids):
-            yield path or ".", what
+    for some in in_portions(sorted(groups), lambda _: 0, 0, RINGS_AT_ONCE):
+        with suppress(CorruptError):  # whose it is the ring tells by itself
+            rings_of(view, some)
+        for path in some:
+            for what in _faults(view, path, groups[path]):
+                yield path or ".", what
 
 
 def _faults(view: Snapshot, path: str, groups: set[str]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from metatable.metadata.view import TableView
 from metatable.storage.arrays import Int64s
 from metatable.storage.cache import cached, shared
 
-__all__ = ["RingBuckets", "each_ring", "put_first_ring", "ring_kind", "rings_of"]
+__all__ = ["RINGS_AT_ONCE", "RingBuckets", "each_ring", "put_first_ring", "ring_kind", "rings_of"]
 
 NODE_BYTES = 400
 """What a node costs in memory, about."""
@@ -69,7 +69,8 @@ def _ring(view: TableView, path: str, stored: HashingMetadata | None) -> Ring:
     kind, count = ring_kind(view.options), view.options.bucket_count
     if stored is None:
         key = "first ring", kind.engine, count, path
-        return cached(key, lambda: kind.first(path, count), _size_bytes)
+        first = cached(key, lambda: kind.first(path, count), _size_bytes)
+        return shared.offer(("ring", view.identity, path), first, NODE_BYTES)
     return cached(("ring", view.identity, path), lambda: kind.of(stored), _size_bytes)
 
 

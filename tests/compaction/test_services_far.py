@@ -3,7 +3,7 @@ being some waits, and what comes of it is what comes of it near by."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ from benchmarks import rounds
 from benchmarks.rounds import Distant, Rounds, Sleeping
 from metatable import CorruptError, Table
 from metatable.engine import local
+from metatable.metadata.hfiles import entries
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache, portions
-from tests.far import data_rounds, far, in_memory, made, rows
+from tests.far import DAYS, data_rounds, far, in_memory, made, rows
 from tests.long import LONG
 
 
@@ -131,3 +133,31 @@ def test_a_damaged_file_ends_it_and_nothing_is_published(
     with pytest.raises(CorruptError, match=path.name):
         verb.call(table)
     assert metatable.open(uri).version == table.version
+
+
+def test_verify_looks_rings_up_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = metatable.open(made(str(tmp_path / "table"), "cow", **BUCKETS))
+    cache.clear()
+    asked, real = list[int](), Snapshot.rings
+
+    def noting(self: Snapshot, paths: Sequence[str]) -> Any:
+        asked.append(len(paths))
+        return real(self, paths)
+
+    monkeypatch.setattr(Snapshot, "rings", noting)
+    assert table.verify().findings == ()
+    assert asked == [DAYS], "neither for each partition nor for each slice"
+
+
+def test_deleting_a_partition_lists_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = metatable.open(made(in_memory(), "cow"))
+    monkeypatch.setattr(entries, "SMALL_ENTRIES", 0)
+    asked, real = list[str | None](), Snapshot.slices
+
+    def noting(self: Snapshot, path: str | None = None) -> Any:
+        asked.append(path)
+        return real(self, path)
+
+    monkeypatch.setattr(Snapshot, "slices", noting)
+    assert table.delete_partition([{"day": "d03"}, {"day": "none"}]).deleted == 17
+    assert set(asked) == {"day=d03", "day=none"}
