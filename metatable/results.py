@@ -46,7 +46,8 @@ class WriteResult(RowCounts):
     bytes: int = 0
     """The size of these files."""
     attempts: int = 1
-    """How often it was tried; each attempt but the last one lost a race against another writer."""
+    """How often it was tried; each attempt but the last one lost a race against another writer, or
+    carried out a compaction of logs that waited."""
     seconds: float = 0.0
     engine: str = "local"
     """Where its files were written: "spark", or "local": in this process."""

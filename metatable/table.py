@@ -166,8 +166,9 @@ class Table:
         """Add many rows in new files, each of which holds a range of the columns `sort_by`.
 
         Files, and the rows in them, are in the order of these columns over the whole batch, then of
-        the key; without `sort_by` they are in the order of the key. So `files(where=…)` on the
-        first of these columns leaves few files. Nulls come first. Small files are not filled up.
+        the key; without `sort_by` in that of the table's `cluster_by`, or of the key. So
+        `files(where=…)` on the first of these columns leaves few files. Nulls come first. Small
+        files are not filled up.
         Otherwise it is an insert, and refuses keys that exist. Raises UsageError for columns
         without an order, and where the index tells which file a row goes to.
         """
