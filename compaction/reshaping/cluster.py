@@ -54,7 +54,7 @@ from metatable.index import create_index
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.page_updates import AddFiles
 from metatable.metadata.commits.requirements import SchemaIsBase, SlicesCurrent
-from metatable.metadata.hfiles.entry_files import drop_runs, write_run
+from metatable.metadata.hfiles.entry_files import Run, drop_runs, write_run
 from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.manifests.manifest import Manifest
 from metatable.metadata.manifests.owner import Owner
@@ -79,6 +79,9 @@ rows are many times as much, and so are those of the tasks ahead of it."""
 
 PIECE_BYTES = 16 << 20
 """Rows of a task that pass to a file at once."""
+
+FILES_TOGETHER = 1024
+"""Slices whose entries are deleted at once: of 32 columns these are 33,000 keys."""
 
 _FILE = "_metatable_file"
 _SLICES = pa.schema([("slice", pa.string()), (TASK_COLUMN, pa.int32())])
@@ -133,9 +136,7 @@ class Cluster(Service[ClusterPlan]):
         spread = engine.exchange(routed, _FILE, count)
         work = partial(_write, snapshot, files, partitions, scratch)
         made, runs = sorted_out(run_rows(engine, spread, work, Receipt))
-        columns = every_stats_column(snapshot.table_schema, snapshot.options)
-        gone = [(one.name, one.retired(slices, columns)) for one in partitions]
-        runs += tuple(write_run(scratch, name, held) for name, held in gone if held.num_rows)
+        runs += (*_retired(scratch, snapshot, partitions, slices),)
         adds = built_hfiles(store, partitions, runs, scratch, owner)
         drop_runs(scratch, runs)
         replaced = ids_by_path((one.partition_path, one.file_id) for one in slices)
@@ -187,6 +188,20 @@ class _Files:
     order: RowOrder
     targets: tuple[DataFile, ...]
     cuts: Mapping[str, tuple[tuple[str, ...], int]]
+
+
+def _retired(
+    scratch: Store,
+    snapshot: Snapshot,
+    partitions: Sequence[MetadataPartition],
+    slices: Sequence[FileSlice],
+) -> Iterator[Run]:
+    """What partitions lose with these slices, which may be very many: some at a time."""
+    columns = every_stats_column(snapshot.table_schema, snapshot.options)
+    for start in range(0, len(slices), FILES_TOGETHER):
+        some = slices[start : start + FILES_TOGETHER]
+        gone = ((one.name, one.retired(some, columns)) for one in partitions)
+        yield from (write_run(scratch, name, held) for name, held in gone if held.num_rows)
 
 
 def _cut(engine: Engine[Any], snapshot: Snapshot, plan: ClusterPlan, instant: str) -> _Files:

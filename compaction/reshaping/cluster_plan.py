@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from metatable.compaction.service import Plan
 from metatable.data.file_groups.file_system_view import FileSystemView
@@ -75,7 +76,8 @@ def chosen(
 
 
 def _among(every: FileSystemView, files: FileSystemView) -> Bools:
-    return np.isin(every.paths.to_numpy(zero_copy_only=False), files.paths.to_pylist())
+    found = pc.is_in(every.paths, value_set=files.paths)  # numpy holds texts each with each
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _cutting(found: Sequence[Overlap], wanted: Bools) -> list[Bools]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +16,12 @@ import pytest
 import metatable
 from metatable import AddColumn, ConflictError, Table, UsageError, col
 from metatable.compaction.reshaping.cluster import Cluster
-from metatable.compaction.reshaping.cluster_plan import _within
+from metatable.compaction.reshaping.cluster_plan import _among, _within
 from metatable.compaction.service import execute
+from metatable.data.file_groups.slices import FileSlice
 from metatable.engine.local import LocalEngine
 from metatable.index.bucket.index import BucketIndex
+from metatable.metadata.partitions.column_stats import ColumnStatsPartition
 from metatable.metadata.partitions.overlap import Overlap, _swept
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
@@ -373,3 +375,30 @@ def test_of_files_that_hardly_overlap_each_is_looked_at_a_few_times() -> None:
     taken = _within([found], [np.array([True])], order, sizes, 1 << 30)
     assert sorted(taken) == [*range(count, count + new)]
     assert Counted.count < 1000 * count
+
+
+def test_of_very_many_files_those_that_may_be_cut_are_found_at_once() -> None:
+    """Held each with each it would be ten billion comparisons of texts: the test would not end."""
+    paths = pa.array([f"city=ny/{number:06}.parquet" for number in range(100_000)])
+    some = np.arange(0, 100_000, 3)
+    every, files = SimpleNamespace(paths=paths), SimpleNamespace(paths=paths.take(pa.array(some)))
+    assert np.flatnonzero(_among(every, files)).tolist() == some.tolist()  # type: ignore[arg-type]
+
+
+def test_entries_of_very_many_files_are_deleted_some_at_a_time(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metatable.compaction.reshaping.cluster.FILES_TOGETHER", 4)
+    together, real = list[int](), ColumnStatsPartition.retired
+
+    def noting(self: ColumnStatsPartition, slices: Sequence[FileSlice], columns: Any) -> pa.Table:
+        together.append(len(slices))
+        return real(self, slices, columns)
+
+    monkeypatch.setattr(ColumnStatsPartition, "retired", noting)
+    table, model = filled(table_uri)
+    together.clear()
+    table.cluster(by="v")
+    assert together == [4, 2]
+    assert table.verify().findings == ()
+    check(table, model, rows()[:40])
