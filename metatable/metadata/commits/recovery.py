@@ -146,8 +146,7 @@ def _decoded(raw: bytes, path: str) -> StoredLease:
 def _recover_one(store: Store, newest: Manifest, instant: str, lease: StoredLease) -> Manifest:
     """Go on with what a dead writer of this instant has left. The newest version then."""
     if instant not in newest.withdrawn and instant >= newest.archived:
-        timeline = Timeline(store)
-        if any(timeline.is_complete(instant, one) for one in TRANSACTED):  # since it was listed
+        if _is_published(store, newest, instant):  # since it was listed
             _tidy(store, instant)
             return newest
         return _fence(store, newest, instant, lease)
@@ -160,6 +159,13 @@ def _recover_one(store: Store, newest: Manifest, instant: str, lease: StoredLeas
         Timeline(store).withdraw(instant, ("inflight", "requested"), action)
     store.delete([lease_path(instant)])
     return newest
+
+
+def _is_published(store: Store, newest: Manifest, instant: str) -> bool:
+    """Whether it waits to be carried out, or is complete. A fence finds out what comes later: it
+    loses its race."""
+    is_complete = partial(Timeline(store).is_complete, instant)
+    return instant in newest.compactions or any(map(is_complete, TRANSACTED))
 
 
 def _tidy(store: Store, instant: str) -> None:

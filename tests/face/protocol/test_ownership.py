@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,16 @@ from metatable import (
     ConflictError,
     Table,
 )
+from metatable.compaction.reshaping.log_compaction import LogPlan, ScheduleLogs
+from metatable.compaction.reshaping.log_sizes import LogSizes
 from metatable.compaction.service import execute
+from metatable.data.hoodie.timeline import COMPACTION
 from metatable.engine.local import LocalEngine
+from metatable.metadata.commits.commit import publish
 from metatable.metadata.commits.recovery import sweep
+from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.manifests import leases
-from metatable.metadata.manifests.leases import LEASES, Lease
+from metatable.metadata.manifests.leases import LEASES, Lease, lease_path
 from metatable.metadata.manifests.manifest import version_path
 from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.manifests.sealed import seal
@@ -39,6 +45,7 @@ from tests.face.protocol.making import (
     recover,
     rows,
 )
+from tests.faults import Refused, once, watched
 from tests.model import (
     arrow,
     data_files,
@@ -235,6 +242,33 @@ def test_what_a_writer_left_untidied_after_its_put_is_tidied_by_the_next(one: Ta
     assert not list(Path(one.uri, LEASES).glob("*"))
     assert not list(Path(one.uri, ".hoodie/.temp").rglob("*.marker.*"))
     assert {row[2] for row in scanned(one)} == {1, 7}
+
+
+def test_what_is_scheduled_while_another_lease_is_fenced_is_not_withdrawn(table_uri: str) -> None:
+    table = made(table_uri, "record-avro", upkeep_files=0)
+    for v in (1, 2):
+        table.upsert(arrow(rows(0, 6, v)))
+    expected = scanned(table)
+    dies(table, rows(20, 24, 9), BEFORE_PUT)
+    store, service = Store(table_uri, FAST), ScheduleLogs(LogSizes(count=1))
+    with suppress(Refused), Transaction.begin(store) as scheduler:
+        plan = service.plan(scheduler.snapshot)
+        assert isinstance(plan, LogPlan)
+        owner = scheduler.reserve(COMPACTION)
+        change = service.work(LocalEngine(1), scheduler.snapshot, plan, owner).change
+        age_leases(table, 90)
+        wakes, _ = once("/manifest/", lambda: publish(store, scheduler.base, change, owner))
+        late, _ = watched(table_uri, before=wakes)
+        with Transaction.begin(late):  # both leases have run out, and the first fence comes late
+            pass
+        raise Refused("the scheduler dies behind its put")
+    age_leases(table, 90)
+    recover(table)
+    every_file_is_there(table)
+    assert not Path(table_uri, lease_path(owner.instant)).exists()
+    table.compact_logs(plan=owner.instant)
+    assert scanned(table) == expected
+    assert table.verify().findings == ()
 
 
 def test_markers_tell_a_file_that_opens_a_group_from_one_that_follows_a_slice(one: Table) -> None:
