@@ -75,6 +75,11 @@ class Versions:
         """Versions that savepoints keep, and a savepoint of each."""
         return {one.version: name for name, one in self.newest.pins.items()}
 
+    def first_of(self, instant: str) -> int | None:
+        """The first of those that end with this commit, as far as they can be read."""
+        ours = (one for one in self.whole() if one.last_commit and one.last_commit[1] == instant)
+        return min((one.version for one in ours), default=None)
+
     def whole(self) -> list[Manifest]:
         """Roots of those whose files must all be there."""
         undone = undone_by(self.roots.values())

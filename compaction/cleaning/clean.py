@@ -35,6 +35,7 @@ from metatable.data.hoodie.timeline import CLUSTERING, completed_path
 from metatable.engine.protocol import Engine
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.known_commits import back_from
+from metatable.metadata.commits.lost_savepoints import lost_savepoints
 from metatable.metadata.commits.retention import (
     Archive,
     Fence,
@@ -123,6 +124,8 @@ class Clean(Service[CleanPlan]):
         found = suspects(store, kept, now)
         signs = Signs.of(store, newest.options.lease_seconds, now)
         newest = load_newest(store) or newest
+        if lost := lost_savepoints(store, newest, signs.timeline):
+            return NothingDue(f"savepoint {lost[0]} has lost its root: see `verify`, nothing goes")
         told = left(kept.on(newest), signs, found)
         plan = CleanPlan(kept.oldest, told, signs, _border(store, newest, signs, told.ends), now)
         if plan.archived or plan.deletes(newest):

@@ -30,6 +30,7 @@ from metatable.data.hoodie.timeline import (
 )
 from metatable.engine.protocol import Engine
 from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.lost_savepoints import lost_savepoints
 from metatable.metadata.commits.requirements import NewestIsBase
 from metatable.metadata.commits.steps import listed_of, staged_body, staged_path
 from metatable.metadata.manifests.home import HOME
@@ -121,8 +122,8 @@ def back_to(
 def _check_savepoints(
     snapshot: Snapshot, timeline: Sequence[Instant], undone: Collection[str]
 ) -> None:
-    """Neither what ours keep goes, nor what those of Hudi's own tools do, whose last commit may be
-    a compaction that goes along."""
+    """Neither what ours keep goes, be their root lost, nor what those of Hudi's own tools do, whose
+    last commit may be a compaction that goes along."""
     for name, pin in snapshot.manifest.pins.items():
         if pin.instant in undone:
             raise UsageError(
@@ -131,6 +132,13 @@ def _check_savepoints(
                 instant=pin.instant,
             )
     store = snapshot.store
+    for instant in lost_savepoints(store, snapshot.manifest, timeline):
+        if instant in undone:
+            raise UsageError(
+                "a savepoint whose root is lost keeps a commit that would be undone: keep its"
+                " version again, and drop that",
+                path=completed_path(instant, "savepoint"),
+            )
     for one in timeline:
         if one.action == "savepoint" and one.time in undone:
             path = completed_path(one.time, one.action)

@@ -14,13 +14,22 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable import AddColumn, CorruptError, RenameColumn, Table, WidenColumn
+from metatable import (
+    AddColumn,
+    CorruptError,
+    RenameColumn,
+    StaleError,
+    Table,
+    UsageError,
+    WidenColumn,
+)
 from metatable.compaction.checks import opening
 from metatable.compaction.checks.repair import repair
 from metatable.data.columns.schema_changes import ColumnChange
 from metatable.data.hoodie.commit_metadata import COLUMNS
 from metatable.engine.local import LocalEngine
 from metatable.metadata.commits import commit, transaction
+from metatable.metadata.commits.steps import staged_path
 from metatable.metadata.manifests.manifest import Manifest
 from metatable.metadata.manifests.versions import newest_of
 from metatable.metadata.partitions.snapshot import Snapshot
@@ -371,3 +380,60 @@ def test_a_lost_commit_comes_back_where_an_index_file_is_lost_as_well(
     assert table.repair(dry_run=False).unmended == ()
     assert told(table) == told(table, as_of=instants[-1]) == states[-1]
     assert table.verify().findings == ()
+
+
+@pytest.mark.parametrize("lost", [1, 2], ids=["alone", "with its commit"])
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_a_lost_savepoint_is_told_and_what_it_keeps_stays(
+    table_uri: str, table_type: str, lost: int
+) -> None:
+    table, states, instants = of_numbers(table_uri, 0, table_type=table_type)
+    version = table.version
+    table.savepoint("good")
+    for _ in range(lost):
+        table = lose_root(table)
+    assert "savepoint" in {one.kind for one in table.verify().findings}
+    [left] = table.repair(dry_run=False).unmended
+    assert (left.kind, left.where) == ("savepoint", f".hoodie/{instants[-1]}.savepoint")
+    assert f"keep version {version} again" in left.detail
+    for v in (4, 5):
+        table.upsert(numbers(v, "a", "d"))
+        assert "has lost its root" in table.clean(versions=1, hours=0).reason
+    with pytest.raises(UsageError, match="a savepoint whose root is lost keeps a commit"):
+        table.restore(version=version - 1)
+    table.savepoint("good", version)
+    assert table.verify().findings == ()
+    table.upsert(numbers(6, "b"))
+    table.clean(versions=1, hours=0)
+    assert newest(table).oldest > version
+    table.restore(savepoint="good")
+    assert told(table) == states[-1]
+    table.drop_savepoint("good")
+    assert savepoints(table) == []
+    assert table.verify().findings == ()
+
+
+def test_a_lost_savepoint_of_which_nothing_lies_ready_is_dropped(table_uri: str) -> None:
+    """As `verify` says; its version is not kept any more here."""
+    table, states, instants = of_numbers(table_uri, 0)
+    kept = newest(table)
+    table.savepoint("good")
+    table = lose_root(table)
+    table.upsert(numbers(3, "c"))
+    Path(table_uri, kept.path).unlink()
+    [left] = table.repair(dry_run=False).unmended
+    ready = staged_path(instants[-1], "savepoint")
+    assert f"keep its version again by `savepoint`, or delete {ready}" in left.detail
+    with pytest.raises(StaleError, match="not kept any more"):
+        table.savepoint("good", kept.version)
+    Path(table_uri, ready).unlink()
+    table.upsert(numbers(3, "c"))
+    assert savepoints(table) == []
+    assert table.verify().findings == ()
+    table.clean(versions=1, hours=0)
+    assert told(table) == states[-1]
+
+
+def savepoints(table: Table) -> list[Path]:
+    """What there is of savepoints on the timeline."""
+    return [*Path(table.uri, ".hoodie").glob("*.savepoint*")]

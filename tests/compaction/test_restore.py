@@ -18,7 +18,7 @@ import pytest
 import metatable
 from metatable import ConflictError, CorruptError, StaleError, Table, UsageError
 from metatable.compaction.cleaning.clean import Clean
-from metatable.compaction.service import execute
+from metatable.compaction.service import Service, execute
 from metatable.compaction.ways_back import rollback, savepoint
 from metatable.compaction.ways_back.restore import Restore
 from metatable.compaction.ways_back.savepoint import DropSavepoint, Savepoint
@@ -36,9 +36,9 @@ from metatable.query.description import version_as_of
 from metatable.storage import cache, clock
 from metatable.storage.store import Store
 from tests.compaction.aged_tables import KEEP, SMALL, clean, every_row, grown, is_sound, strange
-from tests.face.protocol.making import FAST, made, newest, recover, rows
+from tests.face.protocol.making import BEFORE_PUT, FAST, made, newest, recover, rows
 from tests.face.test_kill import _copy, _kill, _shape
-from tests.faults import watched
+from tests.faults import dying, watched
 from tests.long import LONG, one_in
 from tests.model import SCHEMA, Model, arrow, check, completed, read_by_hudi, scanned
 
@@ -559,6 +559,42 @@ def test_a_late_hand_brings_no_dropped_savepoint_back(table: Table) -> None:
     assert path.exists()
 
 
+def test_nor_does_it_where_another_one_of_that_commit_lay_ready_alone(table: Table) -> None:
+    """Whose maker has died before the put: what is not the same is no lost savepoint."""
+    version = table.version
+    table.savepoint("one")
+    [path] = Path(table.uri, ".hoodie").glob("*.savepoint")
+    body = path.read_bytes()
+    table.drop_savepoint("one")
+    table.upsert(arrow(rows(0, 3, 9)))  # a version without that step
+    with dying(table.uri, BEFORE_PUT) as store:
+        execute(store, LocalEngine(1), Savepoint("two", version))
+    path.write_bytes(body)
+    assert table.verify().findings == ()
+    recover(table)
+    assert not path.exists()
+
+
+def test_who_drops_a_savepoint_late_makes_none_that_looks_lost(table: Table) -> None:
+    """He puts back what another one of the same commit has, which is dropped by then."""
+    version = table.version
+    table.savepoint("gone")
+    twin = metatable.open(table.uri, FAST)
+
+    def drop() -> None:
+        twin.drop_savepoint("kept")
+        twin.upsert(arrow(rows(0, 3, 9)))  # a version without that step
+
+    keep = partial(twin.savepoint, "kept", version)
+    acts = ((r"delete .*/commits/.*", keep), (r"put .*/commits/.*", drop))
+    store, seen = acting(table, *acts)
+    execute(store, LocalEngine(1), DropSavepoint("gone"))
+    assert len(seen) == 2
+    assert table.verify().findings == ()
+    recover(table)
+    assert list(Path(table.uri, ".hoodie").glob("*.savepoint*")) == []
+
+
 def acting(table: Table, *acts: tuple[str, Callable[[], Any]]) -> tuple[Store, list[str]]:
     """A store of this table, and which calls (verb and path) others were before: each of `acts`, in
     this order, before the first one that it matches."""
@@ -746,21 +782,27 @@ def test_no_instant_below_a_savepoint_is_published_any_more(table: Table) -> Non
             sleeper.publish(Change("upsert", instant=slow))
 
 
-def test_a_savepoint_killed_at_any_call_is_there_or_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("verb", "turn"), [(Savepoint, 0), (DropSavepoint, 2)])
+def test_a_savepoint_killed_at_any_call_is_there_or_not(
+    tmp_path: Path, verb: Callable[[str], Service[Any]], turn: int
+) -> None:
     origin = str(tmp_path / "origin")
     table = made(origin, "record", **SMALL)
     table.insert(arrow(rows(0, 9, 1)))
+    if verb is DropSavepoint:
+        table.savepoint("one")
     expected = scanned(table)
 
-    def saves(store: Store) -> None:
-        execute(store, LocalEngine(1), Savepoint("one"))
+    def serves(store: Store) -> None:
+        execute(store, LocalEngine(1), verb("one"))
 
     store, backend = watched(_copy(origin, tmp_path / "dry"))
-    saves(store)
-    for limit in one_in(3, [0, *backend.kills()]):
+    serves(store)
+    for limit in one_in(3, [0, *backend.kills()], turn):
         uri = _copy(origin, tmp_path / "killed")
-        _kill(uri, saves, limit)
+        _kill(uri, serves, limit)
         one = metatable.open(uri, FAST)
+        assert one.verify().findings == ()
         recover(one)
         is_sound(one, expected)
         records = list(Path(uri, ".hoodie").glob("*.savepoint"))

@@ -15,6 +15,7 @@ from metatable.data.hoodie.savepoint_metadata import is_of_metatable
 from metatable.data.hoodie.timeline import Instant, Timeline, completed_path
 from metatable.data.hoodie.undo_metadata import UNDOING
 from metatable.metadata.commits.known_commits import foreign_commits
+from metatable.metadata.commits.lost_savepoints import is_lost, unpinned
 from metatable.metadata.commits.other_formats import other_format
 from metatable.metadata.commits.steps import drop_savepoint, staged_path
 from metatable.metadata.manifests.manifest import Manifest, version_path
@@ -103,10 +104,9 @@ def _without_late(store: Store, base: Manifest, timeline: Collection[Instant]) -
     """Take off the timeline what late hands have put there: a completed commit of a withdrawn
     instant, or an archived one; a record of an undoing that is archived; a savepoint of ours that
     was dropped. Returns the actions of the data commits that are left, by instant."""
-    kept = {pin.instant for pin in base.pins.values()}
+    for instant in unpinned(base, timeline):
+        _drop_late_savepoint(store, base, instant)
     for one in timeline:
-        if one.action == "savepoint" and one.state == "completed" and one.time not in kept:
-            _drop_late_savepoint(store, one.time)
         if one.action in UNDOING and one.time < base.archived:
             Timeline(store).withdraw(one.time, action=one.action)
     done = {one.time: one.action for one in timeline if one.changes_data}
@@ -116,10 +116,11 @@ def _without_late(store: Store, base: Manifest, timeline: Collection[Instant]) -
     return done
 
 
-def _drop_late_savepoint(store: Store, instant: str) -> None:
+def _drop_late_savepoint(store: Store, base: Manifest, instant: str) -> None:
     """Drop the savepoint of this instant from the timeline, unless Hudi's own tools have made it,
-    or it was not dropped: the base may be older than the listing."""
-    if is_of_metatable(store.get(completed_path(instant, "savepoint")) or b""):
+    or it was not dropped: its root is lost, or the base is older than the listing."""
+    body = store.get(completed_path(instant, "savepoint"))
+    if body is not None and is_of_metatable(body) and not is_lost(store, base, instant, body):
         drop_savepoint(store, instant)
 
 

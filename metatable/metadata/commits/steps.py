@@ -240,6 +240,7 @@ def drop_savepoint(store: Store, instant: str) -> None:
         store.put(staged_path(instant, "savepoint"), body)
         timeline.begin(instant, "savepoint")
         timeline.complete(instant, body, "savepoint")
+        drop_savepoint(store, instant)  # if it was dropped meanwhile: else it would look lost
 
 
 def _request(store: Store, manifest: Manifest, step: Step) -> None:
