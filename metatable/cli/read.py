@@ -160,24 +160,22 @@ def _version(text: str) -> int | str:
 
 def _lookup(args: argparse.Namespace) -> int:
     table, columns = open_table(args), chosen(args.columns)
-    version = args.version or table.version
 
-    def looked_up(chunk: Any) -> Any:
-        return table.read_keys(chunk, columns, version=version)
+    def looked_up(chunk: Any, version: int) -> Any:
+        return table.read_keys(chunk, columns, version)
 
     return _print_keyed(args, table, looked_up, keys_only=True)
 
 
 def _tag(args: argparse.Namespace) -> int:
     table = open_table(args)
-    version = args.version or table.version
-    return _print_keyed(args, table, lambda chunk: table.tag_locations(chunk, version))
+    return _print_keyed(args, table, table.tag_locations)
 
 
 def _print_keyed(
     args: argparse.Namespace,
     table: Table,
-    ask: Callable[[Any], Any],
+    ask: Callable[[Any, int], Any],
     keys_only: bool = False,
 ) -> int:
     """What `ask` makes of the rows, or of their keys, a chunk at a time, all on one version."""
@@ -185,9 +183,10 @@ def _print_keyed(
     from metatable.cli.rows_in import Absent, given_rows  # noqa: PLC0415
 
     absent = Absent.NO_MATTER if keys_only else Absent.LEFT_OUT
-    with at_work("reading", args) as shown, given_rows(args, table, shown, absent) as rows:
+    version = args.version or table.version
+    with at_work("reading", args) as shown, given_rows(args, table, shown, absent, version) as rows:
         asked = keys_of(rows, table) if keys_only else rows
-        answers = map(ask, chunks(asked, asked.schema))
+        answers = (ask(chunk, version) for chunk in chunks(asked, asked.schema))
         first = next(answers)
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -257,8 +256,8 @@ def _explain(args: argparse.Namespace) -> int:
         raise UsageError("explain keys or a scan", leave_out="--where, --as-of, or the keys")
     from metatable.cli.rows_in import Absent, given_rows  # noqa: PLC0415  (loads pyarrow)
 
-    absent = Absent.NO_MATTER
-    with at_work("explain", args) as shown, given_rows(args, table, shown, absent) as rows:
-        told = table.explain(rows, args.version)
+    absent, version = Absent.NO_MATTER, args.version or table.version
+    with at_work("explain", args) as shown, given_rows(args, table, shown, absent, version) as rows:
+        told = table.explain(rows, version)
     print_result(told, args)
     return FINE

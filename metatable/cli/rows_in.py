@@ -70,13 +70,18 @@ class Given:
 
 @contextmanager
 def given_rows(
-    args: argparse.Namespace, table: Table, shown: Progress, absent: Absent = Absent.NULL
+    args: argparse.Namespace,
+    table: Table,
+    shown: Progress,
+    absent: Absent = Absent.NULL,
+    version: int | None = None,
 ) -> Iterator[pa.RecordBatchReader]:
-    """The rows of `args.rows`, or the keys of `args.key`, for one pass. Raises UsageError."""
+    """The rows of `args.rows`, or the keys of `args.key`, for one pass, in the types that columns
+    have in this version (None: the newest). Raises UsageError."""
     keys = getattr(args, "key", None)
     if bool(keys) == bool(args.rows):
         raise UsageError("which rows?", expected="files, - for standard input, or --key")
-    options, schema = table.options, table.schema
+    options, schema = table.options, table.scan(version=version).schema
     if keys:
         yield given_keys(keys, identity_columns(options, schema.names), schema).to_reader()
         return

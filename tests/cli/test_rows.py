@@ -1039,6 +1039,26 @@ def test_a_condition_names_columns_as_the_version_that_is_asked_for(
     assert "no such column: column='m'" in run.told.err
 
 
+@pytest.mark.parametrize("form", ["key", "csv", "jsonl"])
+def test_keys_are_read_in_the_types_of_the_version_that_is_asked_for(
+    run: Words, table_uri: str, tmp_path: Path, form: str
+) -> None:
+    run("create", table_uri, "--schema", "id: int32, day: int32, n: int64", "--key", "id",
+        "--partition-by", "day")  # fmt: skip
+    run("insert", table_uri, write(tmp_path / "a.csv", "id,day,n\n5,1,7\n"))
+    wider = (metatable.WidenColumn(name, pa.int64()) for name in ("id", "day"))
+    metatable.open(table_uri).alter(*wider)
+    keys = {
+        "key": ["--key", "5,1"],
+        "csv": [write(tmp_path / "keys.csv", "id,day\n5,1\n")],
+        "jsonl": [write(tmp_path / "keys.jsonl", '{"id": 5, "day": 1}\n')],
+    }[form]
+    for version in ([], ["--version", "2"]):
+        assert run.objects("lookup", table_uri, *keys, *version)[0]["n"] == 7
+        assert run.objects("tag", table_uri, *keys, *version)[0]["_location"] is not None
+        assert run.objects("explain", table_uri, *keys, *version)[0]["found"] == 1
+
+
 @pytest.mark.parametrize("verb", ["lookup", "tag", "scan"])
 def test_there_is_no_version_below_the_first(
     run: Words, rides: str, verb: str, capfd: pytest.CaptureFixture[str]
