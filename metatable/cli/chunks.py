@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from metatable.data.columns.align import align
-from metatable.data.keys.key_texts import identity_columns, own_identity_columns
 from metatable.table import Table
 
-__all__ = ["chunks", "distinct_keys", "keys_of"]
+__all__ = ["chunks", "distinct_keys"]
 
 CHUNK_ROWS = 1 << 20
 CHUNK_BYTES = 256 << 20
@@ -30,22 +29,8 @@ def chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
         yield pa.Table.from_batches(held, schema)
 
 
-def keys_of(rows: pa.RecordBatchReader, table: Table) -> pa.RecordBatchReader:
-    """The key columns alone, with the partition's where keys are unique in partitions.
-
-    Raises UsageError where one of them is missing.
-    """
-    return _columns_of(rows, identity_columns(table.options, rows.schema.names))
-
-
-def _columns_of(rows: pa.RecordBatchReader, columns: Sequence[str]) -> pa.RecordBatchReader:
-    schema = pa.schema([rows.schema.field(name) for name in columns])
-    return pa.RecordBatchReader.from_batches(schema, (batch.select(columns) for batch in rows))
-
-
-def distinct_keys(rows: pa.RecordBatchReader, table: Table) -> Iterator[pa.Table]:
+def distinct_keys(keys: pa.RecordBatchReader, table: Table) -> Iterator[pa.Table]:
     """Keys as tables, each once a chunk: as a delete goes by them, not by Hudi's own columns."""
-    keys = _columns_of(rows, own_identity_columns(table.options, rows.schema.names))
     own = pa.schema([table.schema.field(name) for name in keys.schema.names])
     for chunk in chunks((align(batch, own) for batch in keys), own):  # Arrow groups not all types
         yield chunk.group_by(own.names).aggregate([])

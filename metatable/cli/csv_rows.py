@@ -2,7 +2,8 @@
 
 Columns of the table are read in its types: dates as 2026-01-31, times as 13:45:00, timestamps as
 2026-01-31T13:45:00 (with Z or +01:00 exactly where the column has a zone), binaries as base64.
-Other columns are guessed. A CSV file cannot hold lists, maps and structs.
+Other columns are guessed. A CSV file cannot hold lists, maps and structs. Columns that are not read
+may hold any bytes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -26,7 +28,11 @@ from metatable.cli.csv_quotes import Quotes
 from metatable.data.columns.align import refuse_wrong
 from metatable.storage.errors import UsageError
 
-__all__ = ["base64_decoded", "read"]
+__all__ = ["Chosen", "base64_decoded", "columns_read", "read"]
+
+Chosen = Callable[[Sequence[str]], Sequence[str]]
+"""Which columns of a file are read, of those that it has. Raises UsageError where one is not
+there."""
 
 BLOCK_BYTES = 4 << 20
 HEAD_BYTES = 64 << 10
@@ -46,15 +52,15 @@ class _Lent:
     whole process with it, by a signal. So this object tells, by going, that Arrow has let go.
     """
 
-    __slots__ = ("__weakref__", "_end", "_held", "_quotes", "_stream")
+    __slots__ = ("__weakref__", "_end", "_head", "_held", "_quotes", "_stream")
     closed = False
 
-    def __init__(self, stream: io.BufferedReader, end: _End, quotes: Quotes) -> None:
-        self._stream, self._end, self._quotes = stream, end, quotes
+    def __init__(self, head: bytes, stream: io.BufferedReader, end: _End, quotes: Quotes) -> None:
+        self._head, self._stream, self._end, self._quotes = head, stream, end, quotes
         self._held = b""
 
     def read(self, size: int) -> bytes:
-        body = self._held + self._stream.read(size - len(self._held))
+        body = self._held + self._next(size - len(self._held))
         is_last = len(body) < size
         # Arrow drops a line feed at the begin of a block behind this, between quotes, too
         self._held = b"\r" if not is_last and size > 1 and body.endswith(b"\r") else b""
@@ -62,7 +68,12 @@ class _Lent:
         self._quotes.see(body)
         if body and is_last:
             self._quotes.see(b"")
-        return self._end.after(body) if is_last else self._end.before(body)
+        return self._end.after(body) if is_last else body
+
+    def _next(self, size: int) -> bytes:
+        """So many bytes: of the head, which was read before, and of what is behind it."""
+        head, self._head = self._head[:size], self._head[size:]
+        return head + self._stream.read(size - len(head))
 
     def close(self) -> None:
         """Whoever opened the stream closes it."""
@@ -72,24 +83,15 @@ class _End:
     """The line behind the last one: as many cells as the first line has, which Arrow reads as
     nulls, unless a quote is open."""
 
-    def __init__(self, delimiter: str) -> None:
-        self._delimiter = delimiter
-        self._head: bytes | None = None
+    def __init__(self, cells: int, delimiter: str) -> None:
+        self._made = f"\n{delimiter.join([_END] * cells)}\n".encode() if cells else b""
         self.line = b""
         """What was put there, once the stream has ended."""
 
-    def before(self, body: bytes) -> bytes:
-        """The bytes, of which the first ones name the columns."""
-        self._head = body[:HEAD_BYTES] if self._head is None else self._head
-        return body
-
     def after(self, body: bytes) -> bytes:
         """The last bytes, and the line once."""
-        self.before(body)
-        head, self._head = self._head, b""
-        cells = [_END] * len(_names(head or b"", self._delimiter))
-        line = f"\n{self._delimiter.join(cells)}\n".encode() if cells else b""
-        self.line = self.line or line
+        line = b"" if self.line else self._made
+        self.line = self._made
         return body + line
 
     def cut(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
@@ -116,52 +118,82 @@ def read(
     delimiter: str = ",",
     nulls: Sequence[str] = ("",),
     again: Callable[[], Any] | None = None,
+    chosen: Chosen | None = None,
 ) -> tuple[pa.Schema, Generator[pa.RecordBatch, None, None]]:
     """Columns and batches. Raises UsageError, also while it is read, naming file and line.
 
     `schema`: types of the columns that are known. `again`: the stream from its beginning, to count
-    lines; without it the number of a row is told, the first behind the names being 1. Batches that
-    are not read to their end are to be closed before the interpreter ends.
+    lines; without it the number of a row is told, the first behind the names being 1. `chosen`:
+    which columns; None: all. Batches that are not read to their end are to be closed before the
+    interpreter ends.
     """
-    known = {one.name: _read_as(one.type) for one in schema or ()}
-    options = {
-        # one thread: several do not know the number of a row that is wrong
-        "read_options": pa.csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
-        "parse_options": _parsing(delimiter),
-        "convert_options": pa.csv.ConvertOptions(
-            column_types=known,
-            null_values=[*nulls, _END],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    }
-    names: list[str] = []
+    parsing, names = _parsing(delimiter), list[str]()
     source, quotes = Source(file, delimiter, again), Quotes(delimiter)
     try:
         buffered = io.BufferedReader(stream, HEAD_BYTES)
-        names = _names(buffered.peek(HEAD_BYTES), delimiter)
-        end = _End(delimiter)
-        read = _read(_Lent(buffered, end, quotes), options)
-        binaries = [one for one in schema or () if _is_binary(one.type)]
-        made = _with_binaries(next(read), binaries)
+        head = buffered.read(HEAD_BYTES)
+        names = _names(head, delimiter)
+        end = _End(len(names), delimiter)
+        converting = _converting(_types(names, schema, chosen), nulls)
+        read = _read(_Lent(head, buffered, end, quotes), parsing, converting)
+        found = next(read)
+        wanted = columns_read(found, chosen, file)
+    except UsageError:
+        read.close()
+        raise
     except UnicodeDecodeError as error:  # of a name
         raise UsageError("rows that cannot be read", file=file, line=1, found=str(error)) from error
     except MemoryError:  # of Arrow, too
         raise
     except (pa.ArrowException, OSError, EOFError) as error:
         raise _wrong(error, source, names, quotes) from error
-    if len(set(made.names)) != len(made.names):
-        read.close()
-        raise UsageError("a column is there twice", file=file, found=made.names)
-    return made, _batches(read, end, made, source, quotes)
+    binaries = {one.name: one for one in schema or () if _is_binary(one.type)}
+    made = pa.schema([binaries.get(name) or found.field(name) for name in wanted])
+    return made, _batches(read, end, made, found.names, source, quotes)
 
 
-def _read(lent: Any, options: dict[str, Any]) -> Generator[Any, None, None]:
+def columns_read(found: pa.Schema, chosen: Chosen | None, file: str) -> Sequence[str]:
+    """The names of the columns of a file that are read. Raises UsageError, also where one of them
+    is there twice."""
+    names: Sequence[str] = found.names if chosen is None else chosen(found.names)
+    if any(len(found.get_all_field_indices(name)) > 1 for name in names):
+        raise UsageError("a column is there twice", file=file, found=found.names)
+    return names
+
+
+def _types(
+    names: Sequence[str], schema: pa.Schema | None, chosen: Chosen | None
+) -> dict[str, pa.DataType]:
+    """What columns are read as. Those that are not chosen are bytes, which may be any: what stands
+    in them is not judged, but it tells whether a quote is open."""
+    known = {one.name: _read_as(one.type) for one in schema or ()}
+    if chosen is None or not names:
+        return known
+    wanted: Sequence[str] = ()
+    with suppress(UsageError):  # raised behind what Arrow has to say
+        wanted = chosen(names)
+    return known | dict.fromkeys({*names} - {*wanted}, pa.binary())
+
+
+def _converting(types: dict[str, pa.DataType], nulls: Sequence[str]) -> pa.csv.ConvertOptions:
+    return pa.csv.ConvertOptions(
+        column_types=types,
+        null_values=[*nulls, _END],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+
+
+def _read(
+    lent: Any, parsing: pa.csv.ParseOptions, converting: pa.csv.ConvertOptions
+) -> Generator[Any, None, None]:
     """The schema, then the batches that Arrow reads."""
+    # one thread: several do not know the number of a row that is wrong
+    reading = pa.csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
     reader: Any = None
     held: weakref.ref[_Lent] = weakref.ref(lent)
     try:
-        reader = pa.csv.open_csv(pa.PythonFile(lent, "r"), **options)
+        reader = pa.csv.open_csv(pa.PythonFile(lent, "r"), reading, parsing, converting)
         yield reader.schema
         for batch in chain(reader):
             if batch.num_rows:
@@ -185,7 +217,12 @@ def _parsing(delimiter: str) -> pa.csv.ParseOptions:
 
 
 def _batches(
-    read: Generator[Any, None, None], end: _End, schema: pa.Schema, source: Source, quotes: Quotes
+    read: Generator[Any, None, None],
+    end: _End,
+    schema: pa.Schema,
+    names: Sequence[str],
+    source: Source,
+    quotes: Quotes,
 ) -> Generator[pa.RecordBatch, None, None]:
     row = 2  # the first one names the columns
     try:
@@ -200,13 +237,14 @@ def _batches(
     except MemoryError:  # of Arrow, too
         raise
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise _wrong(error, source, schema.names, quotes) from error
+        raise _wrong(error, source, names, quotes) from error
     finally:
         read.close()
 
 
 def _in_types(batch: pa.RecordBatch, schema: pa.Schema, source: Source, row: int) -> pa.RecordBatch:
     """The rows as these columns, or UsageError for what these cannot hold. `row`: the first one."""
+    batch = batch.select(schema.names)
     try:
         columns = [
             base64_decoded(column, one) if column.type != one.type else column
@@ -252,11 +290,6 @@ def _read_as(kind: pa.DataType) -> pa.DataType:
 
 def _is_binary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
-
-
-def _with_binaries(found: pa.Schema, binaries: Sequence[pa.Field]) -> pa.Schema:
-    held = {one.name: one for one in binaries}
-    return pa.schema([held.get(one.name, one) for one in found])
 
 
 def base64_decoded(column: pa.Array, field: pa.Field) -> pa.Array:

@@ -4,7 +4,7 @@ Columns of the table are read in its types: dates, times and timestamps are text
 (with a zone only where the column has one; without it UTC is meant there), decimals numbers or
 texts, floats numbers or one of `WORDS`, binaries base64. What an absent field is, the verb says
 (`Absent`). Maps, and dates, times, binaries and `WORDS` within lists and structs, need Parquet: a
-column of these may be left out, or be null.
+column of these may be left out, or be null. Fields that are not read may hold anything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from metatable.cli.csv_rows import base64_decoded
+from metatable.cli.csv_rows import Chosen, base64_decoded
 from metatable.data.columns.align import refuse_wrong
 from metatable.data.columns.schema import META_FIELDS
 from metatable.query.where_text import exactly
@@ -49,8 +49,6 @@ class Absent(Enum):
     """It is null: lines are whole rows."""
     NOT_GIVEN = auto()
     """It stays as it is: all lines must have the fields of the first."""
-    NO_MATTER = auto()
-    """Rows are asked for by their keys."""
     LEFT_OUT = auto()
     """Rows are given back: no more than the fields of the first line; a null where a later one
     lacks one of these."""
@@ -63,6 +61,9 @@ class Asked:
     schema: pa.Schema | None
     required: frozenset[str] = frozenset()
     absent: Absent = Absent.NULL
+    chosen: Chosen | None = None
+    """Which of the first line's fields are read: others may be in any line, and hold anything.
+    None: all."""
 
 
 @dataclass(slots=True)
@@ -128,11 +129,13 @@ class _Reader:
         if asked is None:
             return self._guessed(block, None)
         known = {one.name: one for one in (*META_FIELDS, *asked)}
+        if self.asked.chosen is not None:
+            return pa.schema([known[name] for name in self.asked.chosen(names)])
         given = pa.schema([known[name] for name in names if name in known])
         others = self._guessed(block, given) if set(names) - set(known) else given
         made = {one.name: one for one in others}
         fields = [known.get(name) or made[name] for name in names]
-        if self.asked.absent in (Absent.NULL, Absent.NO_MATTER):
+        if self.asked.absent is Absent.NULL:
             fields += [one for one in asked if one.name not in {*names, *self.asked.required}]
         return pa.schema(fields)
 
@@ -152,7 +155,7 @@ class _Reader:
     def _batch(self, block: bytes) -> pa.RecordBatch:
         assert self.schema is not None
         read_as = pa.schema([_read_as(one) for one in self.schema])
-        found = _read(block, read_as, "error")
+        found = _read(block, read_as, "ignore" if self.asked.chosen else "error")
         columns = []
         for field in self.schema:
             column = pa.concat_arrays(found[field.name].chunks) if found.num_rows else None
@@ -240,9 +243,9 @@ class _Reader:
                 continue
             given = self._object(line, offset)
             strange = set(given) - set(known.names if known else ())
-            if self.schema is not None and strange:
+            if self.schema is not None and strange and self.asked.chosen is None:
                 named, others = f"field {sorted(strange)[0]!r}", ""
-                if self.asked.absent in (Absent.NULL, Absent.NO_MATTER):
+                if self.asked.absent is Absent.NULL:
                     others = ", or the table's"
                 raise self._wrong(named, offset, f"the fields of the first line{others}")
             if known is None:
@@ -284,7 +287,8 @@ def read(stream: IO[bytes], asked: Asked, file: str) -> tuple[pa.Schema, Iterato
     first = next(batches, None)
     if first is None:
         empty = asked.schema if asked.schema is not None else pa.schema([])
-        return empty, iter(())
+        names = empty.names if asked.chosen is None else asked.chosen(empty.names)
+        return pa.schema([empty.field(name) for name in names]), iter(())
 
     def rest() -> Iterator[pa.RecordBatch]:
         yield first

@@ -179,14 +179,14 @@ def _print_keyed(
     keys_only: bool = False,
 ) -> int:
     """What `ask` makes of the rows, or of their keys, a chunk at a time, all on one version."""
-    from metatable.cli.chunks import chunks, keys_of  # noqa: PLC0415  (loads pyarrow)
+    from metatable.cli.chunks import chunks  # noqa: PLC0415  (loads pyarrow)
     from metatable.cli.rows_in import Absent, given_rows  # noqa: PLC0415
+    from metatable.data.keys.key_texts import identity_columns  # noqa: PLC0415
 
-    absent = Absent.NO_MATTER if keys_only else Absent.LEFT_OUT
-    version = args.version or table.version
-    with at_work("reading", args) as shown, given_rows(args, table, shown, absent, version) as rows:
-        asked = keys_of(rows, table) if keys_only else rows
-        answers = (ask(chunk, version) for chunk in chunks(asked, asked.schema))
+    how: dict[str, Any] = {"version": args.version or table.version}
+    how |= {"told_by": identity_columns} if keys_only else {"absent": Absent.LEFT_OUT}
+    with at_work("reading", args) as shown, given_rows(args, table, shown, **how) as rows:
+        answers = (ask(chunk, how["version"]) for chunk in chunks(rows, rows.schema))
         first = next(answers)
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -254,10 +254,12 @@ def _explain(args: argparse.Namespace) -> int:
         return FINE
     if args.where is not None or args.as_of is not None:
         raise UsageError("explain keys or a scan", leave_out="--where, --as-of, or the keys")
-    from metatable.cli.rows_in import Absent, given_rows  # noqa: PLC0415  (loads pyarrow)
+    from metatable.cli.rows_in import given_rows  # noqa: PLC0415  (loads pyarrow)
+    from metatable.data.keys.key_texts import identity_columns  # noqa: PLC0415
 
-    absent, version = Absent.NO_MATTER, args.version or table.version
-    with at_work("explain", args) as shown, given_rows(args, table, shown, absent, version) as rows:
-        told = table.explain(rows, version)
+    version = args.version or table.version
+    with at_work("explain", args) as shown:
+        with given_rows(args, table, shown, version=version, told_by=identity_columns) as rows:
+            told = table.explain(rows, version)
     print_result(told, args)
     return FINE

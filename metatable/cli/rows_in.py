@@ -25,18 +25,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metatable.cli import csv_rows, json_rows
+from metatable.cli.csv_rows import Chosen
 from metatable.cli.descriptors import descriptor_of
 from metatable.cli.json_rows import Absent
 from metatable.cli.progress import Progress
 from metatable.cli.row_arguments import FORMS_IN
 from metatable.data.columns.align import align
 from metatable.data.columns.schema import META_FIELDS
+from metatable.data.config.options import Options
 from metatable.data.keys.key_texts import identity_columns
 from metatable.storage.errors import UsageError
 from metatable.storage.system_errors import in_temporary_folder
 from metatable.table import Table
 
 __all__ = ["Absent", "Given", "given_keys", "given_rows", "inferred_schema"]
+
+ToldBy = Callable[[Options, Sequence[str]], list[str]]
+"""Which columns tell the rows of a table, of those that are given: `identity_columns`, or
+`own_identity_columns`. Raises UsageError where one is missing."""
 
 _SUFFIXES = {
     ".csv": "csv",
@@ -66,6 +72,8 @@ class Given:
     delimiter: str | None = None
     nulls: Sequence[str] = ("",)
     """What stands for null in CSV."""
+    chosen: Chosen | None = None
+    """Which of a file's columns are read; None: all."""
 
 
 @contextmanager
@@ -75,9 +83,11 @@ def given_rows(
     shown: Progress,
     absent: Absent = Absent.NULL,
     version: int | None = None,
+    told_by: ToldBy | None = None,
 ) -> Iterator[pa.RecordBatchReader]:
     """The rows of `args.rows`, or the keys of `args.key`, for one pass, in the types that columns
-    have in this version (None: the newest). Raises UsageError."""
+    have in this version (None: the newest). With `told_by` only the columns that tell which rows
+    they are: others may hold anything. Raises UsageError."""
     keys = getattr(args, "key", None)
     if bool(keys) == bool(args.rows):
         raise UsageError("which rows?", expected="files, - for standard input, or --key")
@@ -93,6 +103,7 @@ def given_rows(
         format=args.given_format,
         delimiter=args.delimiter,
         nulls=args.null or ("",),
+        chosen=None if told_by is None else partial(told_by, options),
     )
     with _stream(args.rows, given, shown) as reader:
         yield reader
@@ -163,7 +174,7 @@ def _behind(given: Given, first: pa.Schema) -> Given:
     """How a file behind the first is read: one of lines that are given back has its columns."""
     if given.absent is not Absent.LEFT_OUT:
         return given
-    return replace(given, schema=first, required=frozenset(), absent=Absent.NO_MATTER)
+    return replace(given, schema=first, required=frozenset(), absent=Absent.NULL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +192,19 @@ def _opened(path: str, given: Given, files: ExitStack) -> _OpenFile:
     form, packed = _form(path, given)
     raw = files.enter_context(_bytes_of(path))
     if form == "parquet":
-        return _parquet(_seekable(raw, files), path)
+        return _parquet(_seekable(raw, files), path, given.chosen)
     stream = _unpacked(raw, packed)
     if form == "csv":
         delimiter = given.delimiter or ("\t" if _suffix(path)[0] == ".tsv" else ",")
         known = pa.schema([*META_FIELDS, *(given.schema or ())])
         is_file = os.path.isfile(path) and descriptor_of(path) is None
         again = partial(_again, path, packed) if is_file else None
-        schema, read = csv_rows.read(stream, known, path, delimiter, given.nulls, again)
+        how = (delimiter, given.nulls, again, given.chosen)
+        schema, read = csv_rows.read(stream, known, path, *how)
         files.callback(read.close)
         rows: Iterator[pa.RecordBatch] = read
     else:
-        asked = json_rows.Asked(given.schema, given.required, given.absent)
+        asked = json_rows.Asked(given.schema, given.required, given.absent, given.chosen)
         schema, rows = json_rows.read(io.BufferedReader(stream), asked, path)
 
     def tell() -> float:
@@ -213,21 +225,24 @@ def _again(path: str, packed: str | None) -> Any:
     return _unpacked(open(path, "rb", buffering=0), packed)
 
 
-def _parquet(source: IO[bytes], path: str) -> _OpenFile:
+def _parquet(source: IO[bytes], path: str, chosen: Chosen | None = None) -> _OpenFile:
     try:
         file = pq.ParquetFile(source)
     except MemoryError:  # of Arrow, too
         raise
     except (pa.ArrowException, OSError) as error:
         raise UsageError("not a Parquet file", file=path, found=_line(error)) from error
-    done = 0
+    schema, done, columns = file.schema_arrow, 0, None
+    if chosen is not None:
+        columns = csv_rows.columns_read(schema, chosen, path)
+        schema = pa.schema([schema.field(name) for name in columns])
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal done
         try:
-            for batch in file.iter_batches(_rows_at_once(file.metadata)):
+            for batch in file.iter_batches(_rows_at_once(file.metadata), columns=columns):
                 done += batch.num_rows
-                yield batch
+                yield batch if columns is None else batch.select(columns)
         except MemoryError:  # of Arrow, too
             raise
         except (pa.ArrowException, OSError) as error:
@@ -235,7 +250,7 @@ def _parquet(source: IO[bytes], path: str) -> _OpenFile:
 
     size = source.seek(0, os.SEEK_END)
     rows = max(file.metadata.num_rows, 1)
-    return _OpenFile(file.schema_arrow, batches(), lambda: size * done / rows)
+    return _OpenFile(schema, batches(), lambda: size * done / rows)
 
 
 def _rows_at_once(footer: pq.FileMetaData) -> int:

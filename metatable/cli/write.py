@@ -173,11 +173,12 @@ def _told_what_goes(
 
 
 def _delete(args: argparse.Namespace) -> int:
-    from metatable.cli.rows_in import Absent, given_rows  # noqa: PLC0415  (loads pyarrow)
+    from metatable.cli.rows_in import given_rows  # noqa: PLC0415  (loads pyarrow)
+    from metatable.data.keys.key_texts import own_identity_columns  # noqa: PLC0415
 
     table, note = open_table(args), _note(args)
     with at_work("delete", args) as shown:
-        with given_rows(args, table, shown, Absent.NO_MATTER) as rows:
+        with given_rows(args, table, shown, told_by=own_identity_columns) as rows:
             if not args.dry_run:
                 done: Any = table.delete(rows, note=note)
             else:

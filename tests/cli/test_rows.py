@@ -727,7 +727,7 @@ def test_columns_that_text_cannot_hold_ask_for_parquet(
     assert "Parquet" in run.told.err
     lines = write(tmp_path / "b.jsonl", '{"id": "a"}\n')
     named = write(tmp_path / "c.jsonl", '{"id": "a", "m": {"k": 2}}\n')
-    for verb in ("upsert", "merge", "delete"):
+    for verb in ("upsert", "merge", "tag"):
         run(verb, table_uri, named, code=2)
         assert "JSON lines cannot hold this column" in run.told.err
     tags = write(tmp_path / "d.jsonl", '{"id": "a", "tags": ["y"]}\n')
@@ -822,6 +822,104 @@ def test_columns_that_the_table_lacks_come_back_as_they_are(
     line = {"id": "x", "note": "2024-03-01", "in": {"at": ["2024-03-01 10:00:00"]}, "n": 1}
     [found] = run.objects("tag", rides, write(tmp_path / "a.jsonl", json.dumps(line)))
     assert {name: found[name] for name in line} == line
+
+
+OTHER_COLUMNS = {
+    "a.csv": b"note,n,id,at,raw,tags,m,note\n\xff,x,b,2026-01-31,!,[,a,\xff\n,,c,,,,,\n",
+    "a.jsonl": b'{"m": {"k": 1}, "n": "x", "id": "b", "at": "soon", "tags": [1, "x"], "note": 1}\n'
+    b'{"id": "c", "m": null, "note": {}, "more": "x", "raw": "!"}\n',
+    "a.parquet": pa.table({"id": ["b", "c"], "n": ["x", None], "tags": [1, 2], "note": [b"", b""]}),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_COLUMNS)
+def test_columns_that_a_verb_ignores_may_hold_anything(
+    run: Words, table_uri: str, tmp_path: Path, name: str
+) -> None:
+    columns = f"{SCHEMA}, tags: list<string>, m: map<string, int64>"
+    run("create", table_uri, "--schema", columns, "--key", "id", "--index", "record")
+    run("insert", table_uri, write(tmp_path / "rows.csv", COLUMNS))
+    path, body = str(tmp_path / name), OTHER_COLUMNS[name]
+    if isinstance(body, pa.Table):
+        pq.write_table(body, path)
+    else:
+        write(tmp_path / name, body)
+    run("upsert", table_uri, path, code=2)
+    assert [row["id"] for row in run.objects("lookup", table_uri, path)] == ["b", "c"]
+    assert run.objects("explain", table_uri, path)[0]["found"] == 2
+    assert "2 of 2 keys would go" in run("delete", table_uri, path, "--dry-run")
+    few = write(tmp_path / "few.csv", "id\n007\n")
+    assert run.objects("delete", table_uri, few, path)[0]["deleted"] == 3
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_columns_that_a_verb_ignores_may_change_far_behind(
+    run: Words, rides: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(csv_rows, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(json_rows, "BLOCK_BYTES", 100)
+    run("insert", rides, write(tmp_path / "rows.csv", COLUMNS))
+    rows = [("x", "", "1")] * 99 + [("b", "moved away", "1.5")]
+    if form == "csv":
+        text = "".join(",".join(row) + "\n" for row in [("id", "note", "fee"), *rows])
+    else:
+        text = "".join(
+            json.dumps({"id": key, "note": note or None, "fee": json.loads(fee)}) + "\n"
+            for key, note, fee in rows
+        )
+    path = write(tmp_path / f"gone.{form}", text)
+    assert "1 of 2 keys would go" in run("delete", rides, path, "--dry-run")
+    assert run.objects("delete", rides, path)[0]["deleted"] == 1
+
+
+def test_a_quote_that_is_not_closed_is_told_in_a_column_that_is_ignored(
+    run: Words, rides: str, tmp_path: Path
+) -> None:
+    for text, line in (('id,note\na,x\n,"y\nb,z\n', 3), ('id,note\na,"x"y\n', 2)):
+        path = write(tmp_path / "a.csv", text)
+        run("delete", rides, path, code=2)
+        assert f"rows that cannot be read: file='{path}' line={line} " in run.told.err
+
+
+def test_names_of_columns_are_known_however_slowly_they_come() -> None:
+    class Drops(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            return super().read(min(size or 0, 3))
+
+    schema = pa.schema({"id": pa.string(), "n": pa.int64()})
+    stream = pa.PythonFile(Drops(b"note,id,n\n\xff,007,x\n,b,\n"), "r")
+    made, rows = csv_rows.read(stream, schema, "a.csv", chosen=lambda _: ["id"])
+    assert pa.Table.from_batches(rows, made).to_pydict() == {"id": ["007", "b"]}
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_key_that_is_there_twice_is_refused(
+    run: Words, rides: str, tmp_path: Path, form: str
+) -> None:
+    twice = pa.table([["a"], ["b"], ["x"], ["x"]], names=["id", "id", "n", "n"])
+    path = tmp_path / f"a.{form}"
+    if form == "csv":
+        pyarrow.csv.write_csv(twice, path)
+    else:
+        pq.write_table(twice, path)
+    for verb in ("delete", "lookup", "explain"):
+        run(verb, rides, str(path), code=2)
+        assert f"a column is there twice: file='{path}'" in run.told.err
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_of_keys_that_are_not_there_every_column_is_told(
+    run: Words, rides: str, tmp_path: Path, form: str
+) -> None:
+    path = str(tmp_path / f"a.{form}")
+    if form == "parquet":
+        pq.write_table(pa.table({"Id": ["a"], "note": [1]}), path)
+    else:
+        write(Path(path), {"csv": "Id,note\na,1\n", "jsonl": '{"Id": "a", "note": 1}\n'}[form])
+    for verb in ("delete", "lookup", "explain"):
+        run(verb, rides, path, code=2)
+        told = "the key column is missing: column='id' found=['Id', 'note']"
+        assert told in run.told.err
 
 
 @pytest.mark.parametrize("form", ["uuid", "dictionaries"])
