@@ -145,6 +145,8 @@ def test_times_that_would_change_are_refused(
         ("100000000.00", pa.decimal128(38, 2), pa.decimal128(10, 2)),
         ("-100000000", pa.decimal128(38, 0), pa.decimal128(10, 2)),
         ("1", pa.decimal128(38, 0), pa.decimal128(2, 2)),
+        ("4", pa.decimal128(38, 0), pa.decimal128(38, 38)),
+        ("-7", pa.decimal256(76, 0), pa.decimal128(38, 38)),
         ("9223372036854775808", pa.decimal128(38, 0), pa.int64()),
         ("18446744073709551617", pa.decimal128(38, 0), pa.int64()),
         ("-2147483649", pa.decimal128(38, 0), pa.int32()),

@@ -291,7 +291,12 @@ def _rescaled(given: pa.DataType, kind: pa.DataType) -> list[pa.DataType]:
     another scale does not see each value that is too large, and makes another one of it."""
     if not pa.types.is_decimal(kind):
         return []
-    return [pa.decimal128(max(kind.precision - kind.scale + given.scale, 1), given.scale)]
+    digits = kind.precision - kind.scale + given.scale
+    if digits > 0:
+        return [pa.decimal128(digits, given.scale)]
+    # zero alone fits, but no type has no digits: of the one digit that may be there a cast within
+    # 128 bits makes another value, which would fit
+    return [pa.decimal128(1, given.scale), pa.decimal256(76, kind.scale)]
 
 
 def _integer(given: pa.DataType, kind: pa.DataType) -> bool:
