@@ -21,14 +21,14 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from metatable.cli.csv_lines import Source
 from metatable.cli.csv_quotes import Quotes
-from metatable.data.columns.align import refuse_wrong
 from metatable.storage.errors import UsageError
 
-__all__ = ["Chosen", "base64_decoded", "columns_read", "read"]
+__all__ = ["Chosen", "base64_decoded", "columns_read", "read", "wide"]
 
 Chosen = Callable[[Sequence[str]], Sequence[str]]
 """Which columns of a file are read, of those that it has. Raises UsageError where one is not
@@ -147,8 +147,8 @@ def read(
         raise
     except (pa.ArrowException, OSError, EOFError) as error:
         raise _wrong(error, source, names, quotes) from error
-    binaries = {one.name: one for one in schema or () if _is_binary(one.type)}
-    made = pa.schema([binaries.get(name) or found.field(name) for name in wanted])
+    held = {one.name: one for one in schema or () if _is_read_as_text(one.type)}
+    made = pa.schema([held.get(name) or found.field(name) for name in wanted])
     return made, _batches(read, end, made, found.names, source, quotes)
 
 
@@ -247,12 +247,9 @@ def _in_types(batch: pa.RecordBatch, schema: pa.Schema, source: Source, row: int
     batch = batch.select(schema.names)
     try:
         columns = [
-            base64_decoded(column, one) if column.type != one.type else column
+            _converted(column, one) if column.type != one.type else column
             for column, one in zip(batch.columns, schema, strict=True)
         ]
-        for column, one in zip(columns, schema, strict=True):
-            if pa.types.is_decimal(one.type):  # of which Arrow reads more digits than it may have
-                refuse_wrong(column, one.name)
     except UsageError as error:
         facts = {name: fact for name, fact in error.facts.items() if name != "row"}
         where = source.of_row(row + error.facts["row"])
@@ -285,11 +282,45 @@ def _cut(
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if _is_binary(kind) else kind
+    return pa.string() if _is_read_as_text(kind) else kind
 
 
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
+def _is_read_as_text(kind: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_decimal(kind) or t.is_binary(kind) or t.is_fixed_size_binary(kind))
+
+
+def _converted(column: pa.Array, field: pa.Field) -> pa.Array:
+    is_decimal = pa.types.is_decimal(field.type)
+    return _decimals(column, field) if is_decimal else base64_decoded(column, field)
+
+
+def _decimals(column: pa.Array, field: pa.Field) -> pa.Array:
+    """Texts as decimals. Raises UsageError, naming the row."""
+    texts = pc.ascii_trim_whitespace(column)
+    found = _decimals_or_none(texts, field.type)
+    if found is None:
+        row, one = next(
+            (row, text)
+            for row, text in enumerate(texts.to_pylist())
+            if _decimals_or_none(texts.slice(row, 1), field.type) is None
+        )
+        what, expected = "not a decimal of the column's type", str(field.type)
+        raise UsageError(what, row=row, column=field.name, expected=expected, found=one)
+    return found
+
+
+def _decimals_or_none(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    try:
+        return texts.cast(wide(kind)).cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+def wide(kind: pa.DataType) -> pa.DataType:
+    """As what decimals of this type are read. Of numbers that are too large for it Arrow makes
+    other ones within 128 bits."""
+    return pa.decimal256(76, kind.scale)
 
 
 def base64_decoded(column: pa.Array, field: pa.Field) -> pa.Array:

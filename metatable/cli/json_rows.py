@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from metatable.cli.csv_rows import Chosen, base64_decoded
+from metatable.cli.csv_rows import Chosen, base64_decoded, wide
 from metatable.data.columns.align import refuse_wrong
 from metatable.data.columns.schema import META_FIELDS
 from metatable.query.where_text import exactly
@@ -203,7 +203,11 @@ class _Reader:
             return base64_decoded(column, field)
         if pa.types.is_time(field.type):
             return self._times(column, field)
-        return column.cast(_mapped(field.type, _in_micros)).cast(field.type)
+        try:
+            return column.cast(_mapped(field.type, _in_micros)).cast(field.type)
+        except pa.ArrowInvalid as error:
+            found = f"{error}: column={field.name!r} expected='{field.type}'"
+            raise UsageError("not of the column's type", found=found) from error
 
     def _times(self, column: pa.Array, field: pa.Field) -> pa.Array:
         """Arrow casts no text to a time."""
@@ -326,8 +330,9 @@ def _time(text: str) -> time:
 
 def _read_as(field: pa.Field) -> pa.Field:
     """Arrow's reader of JSON takes dates and times for numbers, and binaries for texts; it drops
-    the zone of a moment where the column has none, and reads no more digits than the column has:
-    in lists and structs, too. What JSON lines cannot hold it takes as nulls alone."""
+    the zone of a moment where the column has none, reads no more digits than the column has, and
+    makes other decimals of some that are too large (`wide`): in lists and structs, too. What JSON
+    lines cannot hold it takes as nulls alone."""
     kind = pa.null() if _holds_map(field.type) else _mapped(field.type, _read_kind)
     return pa.field(field.name, kind)
 
@@ -335,7 +340,7 @@ def _read_as(field: pa.Field) -> pa.Field:
 def _read_kind(kind: pa.DataType) -> pa.DataType:
     if _is_text(kind) or (pa.types.is_timestamp(kind) and kind.tz is None):
         return pa.string()
-    return _in_micros(kind)
+    return wide(kind) if pa.types.is_decimal(kind) else _in_micros(kind)
 
 
 def _in_micros(kind: pa.DataType) -> pa.DataType:
