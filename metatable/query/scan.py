@@ -94,9 +94,10 @@ class Scan(Rows):
         """The rows as a lazy DataFrame of this Spark session, read by Spark's own reader.
 
         Spark opens the files with its own credentials. Raises UsageError where its Hadoop does
-        not know the table's store. Where files have logs, or other names for some columns, or the
-        session makes nulls of structs, Spark's reader would go wrong: its Python workers read them
-        then, with the table's credentials.
+        not know the table's store, and for columns of types that Spark lacks. Where files have
+        logs, or other names for some columns, or the session makes nulls of structs, Spark's reader
+        would go wrong, and it cannot ask a condition on a column that it has no type for: its
+        Python workers read them then, with the table's credentials.
 
         Conditions belong in `where`: it leaves out files, and keeps from Spark's reader what that
         would get wrong by footers (`spark.parquet.Conditions`). Conditions on the DataFrame are
@@ -106,9 +107,10 @@ class Scan(Rows):
         if self._view.table_schema.by_id or self._slices.has_logs.any():
             return self._by_workers(session)
         from metatable.spark import parquet  # noqa: PLC0415  (first use of Spark)
+        from metatable.spark.types import has_types  # noqa: PLC0415
 
         read = self._with_condition(self.schema)
-        if not parquet.reads_structs(session, read):
+        if not (has_types(read) and parquet.reads_structs(session, read)):
             return self._by_workers(session)
         rows = parquet.read(session, self._view.store, self._paths(), read)
         if self._where is not None:

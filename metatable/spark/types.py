@@ -19,7 +19,7 @@ from pyspark.sql import types as spark
 
 from metatable.storage.errors import UsageError
 
-__all__ = ["arrow_schema", "carried", "readable", "spark_schema", "task_schema"]
+__all__ = ["arrow_schema", "carried", "has_types", "readable", "spark_schema", "task_schema"]
 
 _WAS = "metatable.arrow"
 """Metadata of a column: its field as Arrow writes a schema, in base64."""
@@ -80,6 +80,15 @@ def spark_schema(schema: pa.Schema, nullable: bool = False) -> spark.StructType:
     """Spark's columns for Arrow's (all `nullable` if asked for). Raises UsageError."""
     fields = [field.with_nullable(True) for field in schema] if nullable else list(schema)
     return spark.StructType([_spark_field(field) for field in fields])
+
+
+def has_types(schema: pa.Schema) -> bool:
+    """Whether Spark has all types of these columns."""
+    try:
+        spark_schema(schema)
+    except UsageError:
+        return False
+    return True
 
 
 def _is_only_ours(kind: pa.DataType) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,21 @@ def test_a_limit_beyond_what_spark_counts_is_none(
     assert table.scan(["id"], limit=200).to_spark(spark).count() == 200
     with pytest.raises(metatable.UsageError, match="Spark knows no such limit"):
         table.scan(["id"], limit=51).to_spark(spark)
+
+
+def test_a_condition_on_a_time_of_day_is_asked_of_the_workers(spark: Any, tmp_path: Path) -> None:
+    clock = pa.time64("us")
+    span = pa.struct([("to", pa.list_(clock))])
+    schema = pa.schema([("id", pa.int64()), ("at", clock), ("span", span)])
+    made = metatable.create(tmp_path / "times", schema, key="id")
+    made.insert(pa.table([[1, 2], [time(9), time(15)], [{"to": [time(9)]}, None]], schema=schema))
+    for where, ids in ((col("at") > time(12), [2]), (col("span").is_not_null(), [1])):
+        rows = made.scan(["id"], where).to_spark(spark)
+        assert rows.columns == ["id"]
+        assert [row.id for row in rows.collect()] == ids
+    for columns in (None, ["id", "span"]):
+        with pytest.raises(metatable.UsageError, match="Spark has no such type"):
+            made.scan(columns, col("id") == 1).to_spark(spark)
 
 
 def test_binaries_of_a_fixed_size_are_read_wherever_they_lie(spark: Any, tmp_path: Path) -> None:
