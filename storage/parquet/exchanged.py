@@ -38,6 +38,7 @@ from metatable.storage.parquet.offset_index import (
 )
 from metatable.storage.parquet.page_headers import WIDTH, Headers
 from metatable.storage.parquet.parts import Chunk, ParquetParts, Raw, Span
+from metatable.storage.parquet.splice import read_chunks
 from metatable.storage.parquet.thrift import (
     I32,
     I64,
@@ -117,7 +118,8 @@ class Exchange:
 
 def exchanged(asked: Sequence[Exchange]) -> list[Chunk | None]:
     """The chunk that each makes. None: it is to be encoded whole."""
-    raws = [[one.parts.read(_spans(one)) for one in (each.chunk, each.by)] for each in asked]
+    both = [one.chunk for one in asked], [one.by for one in asked]
+    raws = [*zip(*map(read_chunks, both), strict=True)]
     counts, places = decode_offset_indexes([raw[2] for _, raw in raws])
     ends = np.cumsum(counts.clip(0)).tolist()
     come = [places[lo:hi] for lo, hi in pairwise([0, *ends])]
@@ -150,11 +152,6 @@ def _exchanged(
     places = np.stack([chunk.offset + np.cumsum(sizes) - sizes, sizes, old[:, ROW]], axis=1)
     uncompressed = chunk.uncompressed - plain + by.uncompressed
     return _made(chunk, told, uncompressed, body, bounds, encoded_offset_index(places))
-
-
-def _spans(chunk: Chunk) -> list[Span]:
-    """Where a chunk's bytes lie, its column index and its offset index."""
-    return [(chunk.offset, chunk.size), *chunk.page_index]
 
 
 def _fits(chunk: Chunk, places: Int64s, pages: Int64s) -> bool:

@@ -42,7 +42,7 @@ from metatable.storage.parquet.thrift import (
     encode_struct,
 )
 
-__all__ = ["obstacle", "replaced", "splice"]
+__all__ = ["obstacle", "read_chunks", "replaced", "splice"]
 
 READ_BYTES = 8 << 20
 """Chunks are read together up to this: by fewer requests, and soon written and forgotten."""
@@ -182,6 +182,12 @@ def _checked(like: ParquetParts, groups: Iterable[Sequence[Chunk]]) -> Iterator[
         yield from group
 
 
+def read_chunks(chunks: Iterable[Chunk]) -> Iterator[list[Raw]]:
+    """For each chunk its bytes and, if it has a page index, column index and offset index: some
+    READ_BYTES of them at a time."""
+    return (one for batch in _batches(chunks) for one in _read(batch))
+
+
 def _batches(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
     batch: list[Chunk] = []
     held = 0
@@ -196,8 +202,7 @@ def _batches(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
 
 
 def _read(batch: Sequence[Chunk]) -> Iterator[list[Raw]]:
-    """For each chunk its bytes, column index and offset index: what lies together is read by one
-    request."""
+    """`read_chunks` of so many: what lies together is read by one request."""
     wanted: dict[ParquetParts, list[Span]] = {}
     for chunk in batch:
         wanted.setdefault(chunk.parts, []).extend(_spans(chunk))

@@ -14,10 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import metatable
+from benchmarks.rounds import Rounds
 from metatable.data.base_files import base_file_writer, exchanged_columns
 from metatable.data.base_files.base_file_writer import FileForm, encoded_columns
 from metatable.data.config.options import Options
-from metatable.storage import cache
+from metatable.engine import local
+from metatable.storage import cache, store
 from metatable.storage.errors import CorruptError
 from metatable.storage.parquet.fields import Bounds, Meta
 from metatable.storage.parquet.offset_index import ROW, decode_offset_indexes
@@ -25,6 +27,7 @@ from metatable.storage.parquet.parts import Chunk, ParquetParts
 from metatable.storage.parquet.thrift import decode_struct
 from metatable.storage.store import Store
 from metatable.write import group_maker
+from tests.far import data_rounds, far, in_memory
 
 PAGE_ROWS = 4
 GROUP_ROWS = 40
@@ -99,7 +102,7 @@ def make(uri: str, **options: Any) -> metatable.Table:
         key="id",
         index="record",
         options={"row_group_rows": GROUP_ROWS, "file_rows": 1000, **options},
-        storage_options={"durable": "false"},
+        storage_options=None if uri.startswith("memory") else {"durable": "false"},
     )
     table.insert(rows(range(100)))
     return table
@@ -222,6 +225,24 @@ def test_pages_of_dictionaries_stay_together(tmp_path: Path, made: list[Chunk | 
     table.upsert(rows([5], seed=1))
     assert "city" not in {one.leaf.name for one in made if one}
     assert made
+
+
+def test_pages_far_away_are_fetched_together(
+    monkeypatch: pytest.MonkeyPatch, made: list[Chunk | None]
+) -> None:
+    """Of all columns and row groups of a file. What is decoded whole, as columns of dictionaries,
+    comes a row group at a time."""
+    monkeypatch.setattr(local, "_processors", lambda: 1)
+    monkeypatch.setattr(store, "DISTANT_GAP_BYTES", 0)  # else a small file is read whole
+    uri, waited = in_memory(), list[int]()
+    make(uri)
+    for hit in ([5], [6, 50, 90]):
+        table, backend = far(uri, Rounds)
+        table.upsert(rows(hit, seed=1))
+        waited.append(len(data_rounds(backend)))
+    assert len([*filter(None, made)]) > 20
+    assert waited[0] < 12
+    assert waited[1] <= waited[0] + 2 * 2
 
 
 def test_damage_in_a_page_that_stays_is_found(tmp_path: Path, made: list[Chunk | None]) -> None:
