@@ -82,7 +82,7 @@ def spliced_file(
     known: Known,
 ) -> Filed | None:
     """The file of a stored slice with rows put in and keys (texts) taken out; None: nothing of it
-    is worth copying, or what would be is damaged. Raises CorruptError."""
+    is worth copying, or what would be is damaged, or Arrow cannot do it. Raises CorruptError."""
     columns, ordering = view.table_schema, view.options.ordering
     least = LEAST_BYTES * max(len(columns.arrow), COLUMNS) // COLUMNS
     if base.logs or base.base.size_bytes < least:
@@ -111,7 +111,10 @@ def spliced_file(
         except CorruptError as error:  # pages have checksums, footers have none: who decodes judges
             if _is_of_lists(held, error):
                 raise
-            return None
+        except pa.ArrowException as error:  # no array holds 2 GiB of repeated texts
+            if isinstance(error, MemoryError):
+                raise
+        return None
 
 
 def _is_of_lists(held: StoredParts, error: CorruptError) -> bool:

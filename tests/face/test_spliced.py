@@ -512,6 +512,42 @@ def test_a_footer_that_only_copying_goes_by_is_damaged_and_rows_are_decoded(
     assert spliced == [True]
 
 
+@pytest.mark.parametrize("error", [pa.ArrowInvalid, pa.ArrowCapacityError])
+def test_what_arrow_cannot_hold_in_one_piece_goes_the_ordinary_way(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """Texts of a dictionary that come to 2 GiB in a row group, say: the file is not damaged."""
+    table = make(table_uri)
+    table.insert(rows(range(100)))
+    read = spliced_slice.StoredParts.read
+
+    def overflowing(self: Any, schema: pa.Schema, group: int | None = None) -> pa.Table:
+        if "t" in schema.names:
+            raise error("array cannot contain more than 2147483646 bytes")
+        return read(self, schema, group)
+
+    monkeypatch.setattr(spliced_slice.StoredParts, "read", overflowing)
+    with watched(monkeypatch) as seen:
+        assert table.delete(rows([5]).select(["id"])).deleted == 1
+    assert seen == [False]
+    assert table.scan().count() == 99
+
+
+def test_where_memory_is_short_nothing_else_is_tried(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(table_uri)
+    table.insert(rows(range(100)))
+
+    def too_large(*_: Any) -> Any:
+        raise pa.ArrowMemoryError("malloc failed")
+
+    monkeypatch.setattr(spliced_slice.StoredParts, "copied", too_large)
+    with watched(monkeypatch) as seen, pytest.raises(MemoryError):
+        table.upsert(rows([5], value=1))
+    assert seen == []
+
+
 def beginning_with_none(sink: Any, pieces: Any, form: Any, grown: Any) -> None:
     """A file as one was made piece by piece, of which the first piece had lost all of its rows."""
     every = pa.concat_tables(pieces)
