@@ -98,7 +98,8 @@ def spliced_file(
             asked = pa.schema(map(schema.field, filter(None, (KEY, ordering))))
             stored = held.read(asked)
             merge = Merge.of(stored, deciding, deletes, ordering)
-        plan = _Plan.of(held, merge, view.options.row_group_rows)
+        is_small = _is_small(held, entering)
+        plan = _Plan.of(held, merge, view.options.row_group_rows, is_small)
         if not plan.is_worth_it or plan.widest > LARGE_ROWS_BYTES:
             return None
         if _with_nan(held, merge, entering, schema) != held.unbounded:
@@ -115,6 +116,12 @@ def spliced_file(
             if isinstance(error, MemoryError):
                 raise
         return None
+
+
+def _is_small(held: StoredParts, entering: Entering) -> bool:
+    """Whether the ordinary way has all rows in memory: else they pass to the file piece by piece,
+    each of which makes row groups of its own."""
+    return held.file.size_bytes <= LARGE_FILE_BYTES and entering.size_bytes <= LARGE_ROWS_BYTES
 
 
 def _is_of_lists(held: StoredParts, error: CorruptError) -> bool:
@@ -177,7 +184,7 @@ class _Plan:
     """Something is copied, and of the row groups not most are short."""
 
     @classmethod
-    def of(cls, held: StoredParts, merge: Merge, group_rows: int) -> _Plan:
+    def of(cls, held: StoredParts, merge: Merge, group_rows: int, is_small: bool) -> _Plan:
         counts = held.group_rows
         ends = np.cumsum([0, *counts]).tolist()
         is_short = _is_short(held, group_rows)
@@ -191,7 +198,10 @@ class _Plan:
             is_whole = not count or loses or fills  # of no rows nothing is copied, nor made
             groups.append(_Group(number, here, is_hit, is_whole))
         decoded = [held.group_bytes(one.number) for one in groups if one.is_hit or one.is_whole]
-        many = sum(is_short) * 2 > len(is_short) + 1  # as deletes leave them
+        # as deletes leave them; pieces of a large file would be no longer another time
+        most = group_rows if is_small else max(counts, default=0)
+        short = sum(one and count * 2 < most for one, count in zip(is_short, counts, strict=True))
+        many = short * 2 > len(counts) + 1
         is_worth_it = not many and not all(one.is_whole for one in groups)
         return cls(tuple(groups), fills_last, max(decoded, default=0), group_rows, is_worth_it)
 
@@ -355,8 +365,7 @@ def _filed(made: _Made, stored_keys: pa.ChunkedArray | None, entering: Entering)
     if words is None or stored_keys is not None:
         keys = _keys(made, stored_keys, new)
     words = words or held.words(keys, grown)
-    is_small = held.file.size_bytes <= LARGE_FILE_BYTES and entering.size_bytes <= LARGE_ROWS_BYTES
-    with _sink(is_small) as sink:
+    with _sink(_is_small(held, entering)) as sink:
         footer = held.write(sink, made.groups(), words)
         stats = _stats(made, footer, sink)
         told = count, keys, stats, merge.counts, whole(merge.deleted_keys)

@@ -21,7 +21,7 @@ import metatable
 from metatable import col
 from metatable.data.base_files import base_file_writer
 from metatable.data.base_files.key_footer import sound_filter
-from metatable.data.rows import merge
+from metatable.data.rows import merge, taking
 from metatable.metadata.manifests.home import HOME
 from metatable.metadata.manifests.versions import load_newest
 from metatable.metadata.partitions.snapshot import Snapshot
@@ -31,7 +31,7 @@ from metatable.storage.filters.hudi import HudiBloom
 from metatable.storage.parquet.fields import Column, Footer, Group, Location, Meta
 from metatable.storage.parquet.thrift import Struct, decode_struct, encode_struct
 from metatable.storage.store import Store
-from metatable.write import group_maker, spliced_slice
+from metatable.write import group_maker, new_slice, spliced_slice
 from tests.every_kind import SCHEMA as EVERY_KIND
 from tests.every_kind import made_rows
 from tests.storage.parquet.files import footer_of, with_footer
@@ -256,6 +256,39 @@ def test_deletes_end_in_a_file_made_anew(table_uri: str, monkeypatch: pytest.Mon
     assert table.scan().count() == left
     assert False in seen[5:]
     assert seen[0]
+
+
+def test_a_file_that_was_written_piece_by_piece_is_spliced(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of its row groups are short, and would be again; those that deletes leave would not."""
+    small_pieces(monkeypatch)
+    table = make(table_uri, row_group_rows=200)
+    table.insert(rows(range(600)))
+    with watched(monkeypatch) as seen:
+        table.alter(metatable.AddColumn("more", pa.int64()))
+        for number in range(5, 8):
+            table.upsert(rows([number], value=1))
+    [held] = row_groups(table)
+    assert max(held) * 2 < 200
+    assert seen == [False, True, True]
+    gone = [one for one in range(400) if one % 20]
+    with watched(monkeypatch) as seen:
+        table.delete(rows(gone).select(["id"]))
+        table.upsert(rows([600], value=1))
+    assert seen == [True, False]
+    assert len(row_groups(table)[0]) < len(held) / 2
+    assert table.scan().count() == 601 - len(gone)
+    assert table.verify().findings == ()
+
+
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stored file of any size is large, and some rows are a piece."""
+    for module in (new_slice, spliced_slice, merge):
+        monkeypatch.setattr(module, "PIECE_BYTES", 8 << 10)
+    for module in (new_slice, spliced_slice):
+        monkeypatch.setattr(module, "LARGE_FILE_BYTES", 0)
+    monkeypatch.setattr(taking, "COLUMN_BYTES", 0)
 
 
 def test_filters_of_keys_grow(table_uri: str) -> None:
