@@ -100,7 +100,7 @@ def spliced_file(
             merge = Merge.of(stored, deciding, deletes, ordering)
         is_small = _is_small(held, entering)
         plan = _Plan.of(held, merge, view.options.row_group_rows, is_small)
-        if not plan.is_worth_it or plan.widest > LARGE_ROWS_BYTES:
+        if not plan.is_worth_it or (plan.widest > LARGE_ROWS_BYTES and not is_small):
             return None
         if _with_nan(held, merge, entering, schema) != held.unbounded:
             return None

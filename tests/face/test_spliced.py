@@ -410,15 +410,18 @@ def test_files_that_are_not_alike_go_the_ordinary_way(
     assert pc.sum(everything(table)["x"]).as_py() == sum(one // 3 for one in range(100)) + 4
 
 
-def test_wide_row_groups_go_the_ordinary_way(
+def test_wide_row_groups_of_large_files_go_the_ordinary_way(
     table_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Which has those of a small one all in memory."""
     monkeypatch.setattr(spliced_slice, "LARGE_ROWS_BYTES", 500)
     table = make(table_uri)
     table.insert(rows(range(100)))
     with watched(monkeypatch) as seen:
         table.upsert(rows([5], value=1))
-    assert seen == [False]
+        monkeypatch.setattr(spliced_slice, "LARGE_FILE_BYTES", 0)
+        table.upsert(rows([6], value=1))
+    assert seen == [True, False]
 
 
 def test_a_file_that_is_encoded_sooner_than_looked_at_goes_the_ordinary_way(
