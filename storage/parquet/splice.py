@@ -61,6 +61,8 @@ def obstacle(like: ParquetParts, other: ParquetParts) -> str | None:
         return bound
     if not other.is_fresh and other.created_by != like.created_by:
         return f"another writer: {other.created_by!r} beside {like.created_by!r}"
+    if other.leaves is like.leaves:  # as of a chunk of it with other pages
+        return None
     ours = {leaf.path: leaf for leaf in like.leaves}
     for leaf in other.leaves:
         if leaf.path not in ours or not leaf.stands_for(ours[leaf.path]):

@@ -165,7 +165,8 @@ def stored_parts(
         return
     dictionaries = _dictionaries(told[1])
     texts = [one.name for one in schema_with_ids(columns) if pa.types.is_string(one.type)]
-    coded = [name for name in texts if name in dictionaries and "." not in name]  # no path of parts
+    known = frozenset(dictionaries)
+    coded = [name for name in texts if name in known and "." not in name]  # no path of parts
     with open_parquet(store, file, coded) as parquet:
         if IDS_ARE_OURS.encode() not in (parquet.metadata.metadata or {}):
             yield None  # others tell bounds of numbers beside a NaN, and one would be passed over

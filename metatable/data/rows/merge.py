@@ -229,7 +229,8 @@ def put_into(piece: pa.Table, take: Take, put: Int64s, places: Int64s) -> pa.Tab
     rows = take(put)
     changed = changed_columns(piece, rows, places) if every else piece.column_names
     made = put_columns(piece, rows, places, changed)
-    columns = [made[name] if name in changed else piece[name] for name in piece.column_names]
+    others = frozenset(changed)
+    columns = [made[name] if name in others else piece[name] for name in piece.column_names]
     return pa.table(columns, schema=piece.schema)
 
 
@@ -249,7 +250,8 @@ def changed_columns(piece: pa.Table, rows: pa.Table, places: Int64s) -> list[str
             after = rows.select(kept).slice(0, count)
             before = taken(piece.select(kept), pa.array(replaced[:count])).cast(after.schema)
             kept = [name for name in kept if before[name].equals(after[name])]
-    return [name for name in piece.column_names if name not in kept]
+    same = frozenset(kept)
+    return [name for name in piece.column_names if name not in same]
 
 
 def put_columns(piece: pa.Table, rows: pa.Table, places: Int64s, names: Sequence[str]) -> pa.Table:
