@@ -9,8 +9,7 @@ footer than the chunks of these columns: each lies behind its column's path.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -42,36 +41,67 @@ def check_chunks(
             what = "row group has another number of columns than its file"
             facts = {"row_group": group, "expected": footer.num_columns, "found": found}
             raise CorruptError(what, path=path, **facts)
-    for leaf in range(footer.num_columns) if leaves is None else leaves:
-        column = footer.schema.column(leaf)
-        for meta in _metas(raw, footer.num_row_groups, leaf, column.path, path):
-            _check_sizes(meta.get(Meta.SIZES), column, path)
+    asked = sorted(range(footer.num_columns) if leaves is None else leaves)
+    columns = [footer.schema.column(leaf) for leaf in asked]
+    told = _sizes(raw, footer.num_row_groups, asked, [one.path for one in columns], path)
+    for column, sizes in zip(columns, told, strict=True):
+        for one in sizes:
+            _check_sizes(one, column, path)
 
 
-def _metas(raw: bytes, groups: int, leaf: int, name: str, path: str) -> Iterator[Struct]:
-    """What is told behind its path of the leaf's chunk in each row group."""
-    names = Elements(BINARY, (part.encode() for part in name.split(".")))
-    told = encode_struct(Struct((1, LIST, names)))[:-1]  # by one more than the field before
-    at = [*islice(_places(raw, told), groups)]  # row groups stand before what is long
-    if len(at) == groups:
-        try:
-            found = [decode_struct(raw, path, start, behind=Meta.PATH)[0] for start in at]
-        except CorruptError:  # it was no path
-            pass
-        else:
-            yield from found
+def _sizes(
+    raw: bytes, groups: int, leaves: Sequence[int], names: Sequence[str], path: str
+) -> Iterator[list[Any]]:
+    """What is told of the sizes of the chunks of each of these leaves, which ascend, in all row
+    groups."""
+    found = 0
+    for one in _looked_for(raw, groups, names, path):
+        yield one
+        found += 1
+    if found < len(leaves):
+        yield from _decoded(raw, groups, leaves[found:], path)
+
+
+def _looked_for(raw: bytes, groups: int, names: Sequence[str], path: str) -> Iterator[list[Any]]:
+    """`_sizes` up to a leaf that is not found. Its path is looked for behind that of the leaf
+    before it: so the footer is looked through once, however many there are."""
+    at = [0] * groups
+    for name in names:
+        parts = Elements(BINARY, (part.encode() for part in name.split(".")))
+        told = encode_struct(Struct((1, LIST, parts)))[:-1]  # by one more than the field before
+        at = _behind(raw, told, at)
+        if len(at) < groups:
             return
+        try:
+            metas = [decode_struct(raw, path, start, behind=Meta.PATH)[0] for start in at]
+        except CorruptError:  # it was no path
+            return
+        yield [meta.get(Meta.SIZES) for meta in metas]
+
+
+def _behind(raw: bytes, told: bytes, starts: Sequence[int]) -> list[int]:
+    """Where these bytes end that come next from each of these places on, one behind the other;
+    fewer where they do not."""
+    found, end = list[int](), 0
+    for start in starts:
+        at = raw.find(told, max(start, end))
+        if at < 0:
+            break
+        end = at + len(told)
+        found.append(end)
+    return found
+
+
+def _decoded(raw: bytes, groups: int, leaves: Sequence[int], path: str) -> list[list[Any]]:
+    """`_sizes` from the whole footer, taken apart once."""
     stored, _ = decode_struct(raw, path)
-    for group in stored[Footer.GROUPS]:
-        yield group[Group.COLUMNS][leaf].get(Column.META, Struct())
-
-
-def _places(raw: bytes, told: bytes) -> Iterator[int]:
-    """Where these bytes end, wherever they are."""
-    at = raw.find(told)
-    while at >= 0:
-        yield at + len(told)
-        at = raw.find(told, at + 1)
+    try:
+        columns = [stored[Footer.GROUPS][group][Group.COLUMNS] for group in range(groups)]
+        metas = [[own[leaf].get(Column.META, Struct()) for own in columns] for leaf in leaves]
+        return [[meta.get(Meta.SIZES) for meta in own] for own in metas]
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        # a field that comes again as something else: pyarrow passes over that one
+        raise CorruptError("footer is damaged", path=path, found=str(error)) from error
 
 
 def _check_sizes(sizes: Any, column: Any, path: str) -> None:

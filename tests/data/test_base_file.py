@@ -378,6 +378,22 @@ def test_a_flipped_byte_in_the_data_is_found_by_the_page_checksum(store: Store) 
         base_file.read_record_keys(store, data_file)
 
 
+@pytest.mark.parametrize("column", ["s", "n.m"])
+def test_row_groups_are_streamed_together_by_the_bytes_of_what_is_asked(
+    store: Store, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    monkeypatch.setattr(base_file, "STEP_BYTES", 1000)
+    texts = [f"{number} " * 100 for number in range(20)]
+    structs = [{"x": one, "y": 1} for one in texts]
+    table = pa.table({"id": [*range(20)], "s": structs, "n.m": texts, "sx": texts})
+    body = pa.BufferOutputStream()
+    pq.write_table(table, body, row_group_size=5, use_dictionary=False)
+    store.put(FILE.path, bytes(body.getvalue()))
+    for names, expected in ((["id"], [20]), (["id", column], [5] * 4)):
+        pieces = base_file.stream_base_file(store, FILE, table.select(names).schema)
+        assert [one.num_rows for one in pieces] == expected
+
+
 @pytest.mark.parametrize("step_bytes", [base_file.STEP_BYTES, 1])
 @pytest.mark.parametrize("column", ["_hoodie_record_key", "val"])
 def test_one_bit_of_a_schema_ends_no_process(

@@ -9,6 +9,7 @@ footer tells, that is a CorruptError which names it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -139,13 +140,18 @@ def _bytes_of(parquet: OpenedFile, groups: Iterable[int], names: Iterable[str]) 
     CorruptError."""
     footer = parquet.metadata
     paths = [footer.schema.column(leaf).path for leaf in range(footer.num_columns)]
-    starts = tuple(f"{name}." for name in names)
-    leaves = [leaf for leaf, path in enumerate(paths) if f"{path}.".startswith(starts)]
+    asked = {*names}
+    leaves = [leaf for leaf, path in enumerate(paths) if not asked.isdisjoint(_columns_of(path))]
     parquet.check_chunks(leaves)
     return [
         sum(footer.row_group(group).column(leaf).total_uncompressed_size for leaf in leaves)
         for group in groups
     ]
+
+
+def _columns_of(path: str) -> Iterable[str]:
+    """What the column of a leaf may be called: a dot of its path may be one of a name."""
+    return accumulate(path.split("."), "{}.{}".format)
 
 
 def read_record_keys(

@@ -4,17 +4,26 @@ which ends the process where the two differ."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from metatable.storage.errors import CorruptError
+from metatable.storage.parquet import sound_chunks
 from metatable.storage.parquet.fields import Column, Element, Footer, Group, Meta, Sizes
-from metatable.storage.parquet.footer import understood
+from metatable.storage.parquet.footer import understood, whole_footer
 from metatable.storage.parquet.parts import ParquetParts
 from metatable.storage.parquet.sound_chunks import WRONG_SIZES, check_chunks
-from metatable.storage.parquet.thrift import I64, LIST, STRUCT, Elements, Struct
+from metatable.storage.parquet.thrift import (
+    I64,
+    LIST,
+    STRUCT,
+    Elements,
+    Struct,
+    encode_struct,
+)
 from tests.storage.parquet.files import (
     OPTIONS,
     ROWS,
@@ -100,6 +109,45 @@ def test_what_looks_like_a_path_elsewhere_is_none() -> None:
         check(every_element(written(rows), "id", REPETITION=0))
     with pytest.raises(CorruptError, match=WRONG_SIZES):
         check(every_element(written(rows), "b.c", REPETITION=0))
+
+
+class Watched(bytes):
+    """Tells how many bytes of it were looked through."""
+
+    looked = 0
+
+    def find(self, told: Any, start: Any = 0) -> int:
+        found = super().find(told, start)
+        Watched.looked += (len(self) if found < 0 else found) - start
+        return found
+
+
+@pytest.mark.parametrize("dot", ["", "."])
+def test_a_footer_of_many_columns_is_looked_through_once(
+    monkeypatch: pytest.MonkeyPatch, dot: str
+) -> None:
+    """Or taken apart once, where paths are not those that names make."""
+    tail = Watched(footer_bytes(written(pa.table({f"c{dot}{n}": range(9) for n in range(200)}), 1)))
+    apart, decode = list[int](), sound_chunks.decode_struct
+
+    def counted(raw: Any, path: str, start: int = 0, behind: int = 0) -> Any:
+        apart.extend([] if behind else [start])
+        return decode(raw, path, start, behind)
+
+    monkeypatch.setattr(sound_chunks, "decode_struct", counted)
+    monkeypatch.setattr(Watched, "looked", 0)
+    check_chunks(tail, understood(tail, "p"), "p")
+    assert 0 < Watched.looked < 2 * len(tail)
+    assert apart == ([0] if dot else [])
+
+
+@pytest.mark.parametrize("again", [b"\x05\x08\x02", b"\x08\x08\x00"], ids=["number", "text"])
+def test_row_groups_that_come_again_as_something_else_are_damage(again: bytes) -> None:
+    """pyarrow passes over them."""
+    footer = footer_of(written(pa.table({"b.c": ["a"]})))
+    tail = whole_footer(encode_struct(footer)[:-1] + again + b"\0")
+    with pytest.raises(CorruptError, match="footer is damaged"):
+        check_chunks(tail, understood(tail, "p"), "p")
 
 
 def test_a_footer_without_row_groups_passes() -> None:
