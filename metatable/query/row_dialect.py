@@ -87,8 +87,7 @@ class RowDialect:
         asked = self._lists.values.get((column, id(values)))
         if asked is None:
             asked = self._lists.values[column, id(values)] = literals(values, held.type)
-        compared = sortable(held)
-        among = pc.is_in(compared, value_set=_near(asked, compared))
+        among = _places(sortable(held), asked).is_valid()
         return pc.and_not(held.is_valid(), among) if negated else among
 
     def is_among(self, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.Array:
@@ -98,8 +97,8 @@ class RowDialect:
             steps = self._lists.steps[id(rows)] = [*_steps(columns, types, rows)]
         found = pa.repeat(pa.scalar(0, pa.int64()), self._batch.num_rows)
         for one in steps:
-            value = pc.index_in(sortable(self._batch.column(one.column)), value_set=one.values)
-            found = pc.index_in(_paired(found, value, len(one.values)), value_set=one.pairs)
+            value = _places(sortable(self._batch.column(one.column)), one.values)
+            found = _places(_paired(found, value, len(one.values)), one.pairs)
         return found.is_valid()
 
     def is_null(self, column: str, negated: bool) -> pa.Array:
@@ -132,19 +131,20 @@ def _steps(
 
 def _paired(found: pa.Array, value: pa.Array, count: int) -> pa.Array:
     """A number for each pair of numbers, the second ones below `count`; null of null."""
-    return pc.add(pc.multiply(found.cast(pa.int64()), count), value)
+    return pc.add(pc.multiply(found.cast(pa.int64()), count), value.cast(pa.int64()))
 
 
-def _near(asked: pa.Array, held: pa.Array) -> pa.Array:
-    """Of the values asked for those that may be among the ones held."""
+def _places(held: pa.Array, asked: pa.Array) -> pa.Array:
+    """The place of each value held among those asked for, null where it is none of them: of a long
+    list those alone are looked through that may be held."""
     if len(asked) <= FEW_VALUES:
-        return asked
+        return pc.index_in(held, value_set=asked)
     span = pc.min_max(held)
     above, below = pc.greater_equal(asked, span["min"]), pc.less_equal(asked, span["max"])
-    near = asked.filter(pc.and_(above, below))  # none, where only nulls are held
+    near = pc.indices_nonzero(pc.and_(above, below))  # none, where only nulls are held
     if len(near) > max(len(held), FEW_VALUES):
-        near = near.filter(pc.is_in(near, value_set=held))
-    return near
+        near = near.filter(pc.is_in(asked.take(near), value_set=held))
+    return near.take(pc.index_in(held, value_set=asked.take(near)))
 
 
 def literals(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

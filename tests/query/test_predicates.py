@@ -156,8 +156,10 @@ def test_values_that_a_column_may_have_are_asked_as_a_list() -> None:
     assert found.to_pylist() == [True, False, True, False]
 
 
-@given(st.data())
-def test_values_that_columns_may_have_together_are_asked_as_rows(data: st.DataObject) -> None:
+@given(st.data(), st.sampled_from([0, FEW_VALUES]))
+def test_values_that_columns_may_have_together_are_asked_as_rows(
+    data: st.DataObject, few_values: int
+) -> None:
     few: dict[str, list[Any]] = {
         "small": [None, 1, 2, 3],
         "text": [None, "", "a", "b"],
@@ -174,7 +176,9 @@ def test_values_that_columns_may_have_together_are_asked_as_rows(data: st.DataOb
     apart = np.zeros(len(held), bool)
     for term in terms:
         apart |= np.array(matches(bind(term, SCHEMA), batch))
-    assert matches(bind(asked, SCHEMA), batch).to_pylist() == apart.tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_dialect, "FEW_VALUES", few_values)
+        assert matches(bind(asked, SCHEMA), batch).to_pylist() == apart.tolist()
     opposite = np.ones(len(held), bool)
     for term in terms:
         opposite &= np.array(matches(bind(~term, SCHEMA), batch))
@@ -200,18 +204,28 @@ def test_of_many_rows_asked_for_a_batch_is_looked_at_once(monkeypatch: pytest.Mo
     assert len(calls) < 60
 
 
+def _sizes_asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many values Arrow will have made a hash table of, call by call."""
+    asked: list[int] = []
+
+    def counting(real: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
+        def counted(held: pa.Array, value_set: pa.Array) -> pa.Array:
+            asked.append(len(value_set))
+            return real(held, value_set=value_set)
+
+        return counted
+
+    for name in ("index_in", "is_in"):
+        monkeypatch.setattr(row_dialect.pc, name, counting(getattr(pc, name)))
+    return asked
+
+
 def test_of_a_long_list_each_batch_is_asked_only_for_what_may_be_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made, asked = [], []
-    literals, is_in = row_dialect.literals, pc.is_in
-
-    def counted(held: pa.Array, value_set: pa.Array) -> pa.Array:
-        asked.append(len(value_set))
-        return is_in(held, value_set=value_set)
-
+    made, asked = [], _sizes_asked(monkeypatch)
+    literals = row_dialect.literals
     monkeypatch.setattr(row_dialect, "literals", lambda *one: made.append(1) or literals(*one))
-    monkeypatch.setattr(row_dialect.pc, "is_in", counted)
     found = matcher(bind(In("text", tuple(f"k{one:06}" for one in range(20_000))), SCHEMA))
     for start in range(0, 20_000, 100):
         texts = [f"k{one:06}" for one in range(start, start + 100)]
@@ -219,6 +233,27 @@ def test_of_a_long_list_each_batch_is_asked_only_for_what_may_be_there(
     spread = [f"k{one:06}" for one in range(0, 40_000, 400)]
     assert sum(found(pa.record_batch({"text": spread})).to_pylist()) == 50
     assert len(made) == 1
+    assert max(asked) == 100
+
+
+def test_of_many_rows_each_batch_is_asked_only_for_what_may_be_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text, small = col("text"), col("small")
+    pairs = [(text == f"k{one:06}") & (small == one // 2) for one in range(20_000)]
+    found = matcher(bind(Or(tuple(pairs)), SCHEMA))
+    kinds = pa.schema([SCHEMA.field(name) for name in ("text", "small")])
+
+    def rows(numbers: range) -> list[bool]:
+        held = [{"text": f"k{one:06}", "small": one // 2} for one in numbers]
+        told: list[bool] = found(pa.RecordBatch.from_pylist(held, schema=kinds)).to_pylist()
+        return told
+
+    assert all(rows(range(100)))  # the lists are made by then
+    asked = _sizes_asked(monkeypatch)
+    for start in range(0, 20_000, 1000):
+        assert all(rows(range(start, start + 100)))
+    assert rows(range(0, 40_000, 400)) == [True] * 50 + [False] * 50
     assert max(asked) == 100
 
 
