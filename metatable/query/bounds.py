@@ -9,6 +9,7 @@ What bounds prove of a bound expression's leaf, of a file with values in [minimu
     < v, <= v    where minimum >= v, minimum > v;   > v, >= v  likewise by the maximum
     != v         where minimum = maximum = v
     in           as = for each value;   not in  as != for one of them
+    among rows   as = of all columns, for each row
     is null      where no row is null;   is not null, and all of the above  where all rows are
     starts with  where no text of [minimum, maximum] does; not: where both of them do
 
@@ -32,10 +33,14 @@ from metatable.data.keys.keygen import DEFAULT_PARTITION
 from metatable.query.expressions import Expression
 from metatable.query.predicates import evaluate
 from metatable.query.row_dialect import COMPARE, literals, sortable
-from metatable.storage.arrays import Bools
+from metatable.storage.arrays import Bools, Int32s
 from metatable.storage.errors import CorruptError
 
 __all__ = ["Bounds", "may_hold", "partition_bounds"]
+
+
+AT_ONCE = 1 << 20
+"""So many pairs of a file and a row that is asked for are compared at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +180,31 @@ class _FileDialect:
             single = _surely(pc.equal(bounds.minimum, bounds.maximum))
             empty = single & _surely(pc.is_in(bounds.minimum, value_set=asked))
         else:
-            empty = _between_all(asked, bounds)
+            first, end = _within(_ascending(asked), bounds)
+            empty = first >= end
         return ~empty & _some_value(bounds)
+
+    def is_among(self, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Bools:
+        """Each column is asked for itself; then of the files that are left, whether a row lies
+        within the bounds of all. Values are compared by their places among those of a column."""
+        left, known = self.constant(True), []
+        for name, values in zip(columns, zip(*rows, strict=True), strict=True):
+            bounds = self._bounds_of(name)
+            if bounds is not None:
+                asked = literals(values, bounds.kind)
+                every = _ascending(asked)
+                first, end = _within(every, bounds)
+                left &= (first < end) & _some_value(bounds)
+                known.append((pc.index_in(asked, value_set=every).to_numpy(), first, end))
+        if len(known) < 2:
+            return left
+        files, step = np.flatnonzero(left), max(1, AT_ONCE // len(rows))
+        for some in (files[at : at + step] for at in range(0, len(files), step)):
+            inside = np.ones((len(some), len(rows)), bool)
+            for places, first, end in known:
+                inside &= (first[some, None] <= places) & (places < end[some, None])
+            left[some] = inside.any(axis=1)
+        return left
 
     def is_null(self, column: str, negated: bool) -> Bools:
         bounds = self._bounds_of(column)
@@ -220,18 +248,26 @@ def _some_value(bounds: Bounds) -> Bools:
     return _perhaps(pc.less(bounds.null_count, bounds.value_count))
 
 
-def _between_all(asked: pa.Array, bounds: Bounds) -> Bools:
-    """Whether surely none of the values asked for lies between a file's bounds.
+def _ascending(values: pa.Array) -> pa.Array:
+    """The values, each once, in order."""
+    return pc.unique(values).sort()
 
-    All are ranked together, so that a long list costs no more than a sort: the least value
-    that is not below the minimum must be above the maximum.
-    """
-    together = pa.concat_arrays([asked, bounds.minimum, bounds.maximum])
-    ranks = pc.rank(together, tiebreaker="dense").to_numpy().astype(np.int64)
-    first, second = len(asked), len(asked) + len(bounds.minimum)
-    values = np.append(np.unique(ranks[:first]), np.iinfo(np.int64).max)
-    low, high = ranks[first:second].copy(), ranks[second:].copy()
-    low[_surely(bounds.minimum.is_null())] = np.iinfo(np.int64).min
-    high[_surely(bounds.maximum.is_null())] = np.iinfo(np.int64).max
-    next_above = values[np.searchsorted(values, low)]
-    return np.asarray((next_above > high) | (next_above == values[-1]), dtype=bool)
+
+def _within(ascending: pa.Array, bounds: Bounds) -> tuple[Int32s, Int32s]:
+    """The places of those values that may lie between a file's bounds: from the first one up to the
+    end. A bound that is not known leaves all on its side."""
+    count = len(bounds.minimum)
+    first = _preceding(ascending, lambda one: _surely(pc.less(one, bounds.minimum)), count)
+    end = _preceding(ascending, lambda one: _perhaps(pc.less_equal(one, bounds.maximum)), count)
+    return first, end
+
+
+def _preceding(ascending: pa.Array, precede: Callable[[pa.Array], Bools], count: int) -> Int32s:
+    """How many of the values precede something of each of `count` files; `precede` is told a value
+    a file. A binary search for all of them at once: to sort their bounds would take longer."""
+    found = np.zeros(count, np.int32)
+    for bit in reversed(range(len(ascending).bit_length())):
+        ahead = found + np.int32(1 << bit)
+        last = ascending.take(pa.array(np.minimum(ahead, len(ascending)) - 1))
+        found = np.where((ahead <= len(ascending)) & precede(last), ahead, found)
+    return found

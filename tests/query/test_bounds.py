@@ -8,14 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import metatable
 from metatable import col
 from metatable.data.config.options import Options
 from metatable.data.keys.keygen import KeyGenerator
 from metatable.query.bounds import Bounds, may_hold, partition_bounds
-from metatable.query.expressions import Expression
+from metatable.query.expressions import And, Comparison, Expression, In, InRows, Or
 from metatable.query.predicates import bind
+from metatable.query.row_dialect import literals
 from tests.every_kind import NAN, SCHEMA
 
 
@@ -55,6 +58,70 @@ def test_a_file_is_skipped_only_by_what_is_known_of_it(
     for one, expected in [(one, True) for one in kept] + [(one, False) for one in skipped]:
         found = may_hold(bind(one, SCHEMA), 1, {"double": known}.get)
         assert found.tolist() == [expected], one
+
+
+SOME_VALUES: dict[str, list[Any]] = {
+    "small": [1, 2, 3, 4],
+    "text": ["", "a", "ab", "b", "é"],
+    "double": [-1.5, 0.0, -0.0, 1.5, NAN],
+    "flag": [False, True],
+}
+
+
+@st.composite
+def files_and_rows(draw: st.DrawFn) -> tuple[dict[str, Bounds], int, InRows]:
+    """What is known of some columns of some files, as far as anything is, and rows asked for."""
+    count = draw(st.integers(1, 8))
+    names = draw(st.lists(st.sampled_from([*SOME_VALUES]), min_size=2, unique=True))
+    known = {}
+    for name in draw(st.lists(st.sampled_from(names), unique=True)):
+        one = st.sampled_from([None, *SOME_VALUES[name]])
+        ends = [pa.array(draw(st.tuples(*[one] * count)), SCHEMA.field(name).type) for _ in "<>"]
+        few = st.tuples(*[st.sampled_from([None, 0, 5])] * count)
+        known[name] = Bounds.of(*ends, *(pa.array(draw(few), pa.int64()) for _ in range(2)))
+    row = st.tuples(*(st.sampled_from(SOME_VALUES[name]) for name in names))
+    return known, count, InRows(tuple(names), tuple(draw(st.lists(row, min_size=1, max_size=9))))
+
+
+@given(files_and_rows(), st.sampled_from([1, 20, 1 << 20]))
+def test_rows_are_asked_of_files_as_each_of_them_would_be(
+    given: tuple[dict[str, Bounds], int, InRows], at_once: int
+) -> None:
+    known, count, asked = given
+    pairs = [[*zip(asked.columns, row, strict=True)] for row in asked.rows]
+    each = [And(tuple(Comparison(name, "=", value) for name, value in one)) for one in pairs]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("metatable.query.bounds.AT_ONCE", at_once)
+        found = may_hold(asked, count, known.get)
+    assert found.tolist() == may_hold(Or(tuple(each)), count, known.get).tolist()
+
+
+@given(files_and_rows())
+def test_values_are_asked_of_files_as_each_of_them_would_be(
+    given: tuple[dict[str, Bounds], int, InRows],
+) -> None:
+    known, count, asked = given
+    for name, values in zip(asked.columns, zip(*asked.rows, strict=True), strict=True):
+        each = Or(tuple(Comparison(name, "=", value) for value in values))
+        found = may_hold(In(name, values), count, known.get)
+        assert found.tolist() == may_hold(each, count, known.get).tolist()
+
+
+def test_of_many_rows_a_file_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, small = col("text"), col("small")
+    asked = bind(Or(tuple((text == f"k{n:05}") & (small == n) for n in range(20_000))), SCHEMA)
+    ends = {"text": ["k00005", "k00007"], "small": [8, 9]}, {"small": [5, 6], "text": ["k", "k1"]}
+    counts = [pa.array([one], pa.int64()) for one in (0, 1)]
+    calls: list[int] = []
+    counted = lambda *one: calls.append(1) or literals(*one)  # noqa: E731
+    monkeypatch.setattr("metatable.query.bounds.literals", counted)
+    for told, expected in zip(ends, (False, True), strict=True):
+        known = {
+            name: Bounds.of(*(pa.array([one], SCHEMA.field(name).type) for one in pair), *counts)
+            for name, pair in told.items()
+        }
+        assert may_hold(asked, 1, known.get).tolist() == [expected]
+    assert len(calls) == 4
 
 
 PARTITION_VALUES: list[tuple[pa.DataType, list[Any]]] = [
