@@ -19,7 +19,10 @@ import metatable
 from metatable import Table, UsageError
 from metatable.data.file_groups.slices import LogFile
 from metatable.engine.local import LocalEngine
+from metatable.metadata.hfiles.entries import Entries
 from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.partitions import column_stats
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.view import TableView
 from metatable.storage.local_files import LocalFiles
 from metatable.storage.store import Store
@@ -161,6 +164,31 @@ def test_describe_tells_logs_and_no_rows_that_it_does_not_know(table: Table) -> 
     assert (facts.table_type, facts.rows, facts.log_files) == ("mor", None, 1)
     assert facts.log_bytes == size < facts.data_bytes
     assert table.scan().count() == 3
+
+
+def test_rows_are_looked_up_only_of_slices_of_which_they_are_told(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    real = column_stats.stats_of
+
+    def counted(entries: Entries, column: str, kind: pa.DataType, files: Any) -> pa.Table:
+        asked.append(len(files))
+        return real(entries, column, kind, files)
+
+    monkeypatch.setattr(column_stats, "stats_of", counted)
+    assert (table.files().row_count, table.describe().rows, sum(asked)) == (None, None, 0)
+    table.insert(arrow([row("y", 9, city="sf"), row("z", 9, city="sf")]))
+    table.insert(arrow([row("x", 9, city="la")]))
+    newest = load_newest(Store(table.uri))
+    assert newest is not None
+    view = Snapshot(Store(table.uri), newest)
+    slices = view.slices()
+    for given in (slices, [*slices]):
+        asked.clear()
+        assert view.row_counts(given).tolist() == [1, -1, 2]
+        assert view.row_counts(given, at_most=True).tolist() == [1, 4, 2]
+        assert asked == [2, 3]
 
 
 def test_a_slice_is_skipped_only_where_neither_base_nor_log_can_match(table: Table) -> None:

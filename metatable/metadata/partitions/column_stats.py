@@ -220,10 +220,11 @@ def null_counts(
 def row_counts(entries: Entries, files: Sequence[FileSlice], at_most: bool = False) -> Int64s:
     """Rows of each slice, from the statistics of its record keys; -1 where they are missing, and
     where there are logs, unless it may be `at_most` so many."""
-    told = stats_of(entries, RECORD_KEY, pa.string(), files)["value_count"]
-    counts = np.array(told.fill_null(-1).to_numpy(), np.int64)
+    counts, asked = np.full(len(files), -1), np.arange(len(files))
     if not at_most:
-        counts[_with_logs(files)] = -1  # keys of a log may be in its base, too
+        asked = np.flatnonzero(~_with_logs(files))  # keys of a log may be in its base, too
+    told = stats_of(entries, RECORD_KEY, pa.string(), _some(files, asked))["value_count"]
+    counts[asked] = told.fill_null(-1).to_numpy()
     return counts
 
 
@@ -254,6 +255,15 @@ def _first_paths(files: Sequence[FileSlice]) -> pa.Array:
     if isinstance(files, FileSystemView):
         return files.paths
     return pa.array([one.path for one in files], pa.string())
+
+
+def _some(files: Sequence[FileSlice], places: Int64s) -> Sequence[FileSlice]:
+    """Those at these places, which ascend; a view gives them without an object per file."""
+    if len(places) == len(files):
+        return files
+    if isinstance(files, FileSystemView):
+        return files.take(places)
+    return [files[place] for place in places.tolist()]
 
 
 def _with_logs(files: Sequence[FileSlice]) -> Bools:
