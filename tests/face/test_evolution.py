@@ -251,6 +251,20 @@ def test_a_float_becomes_a_double_to_the_last_digit(tmp_path: Path) -> None:
     assert scanned(table)[0]["f"] == 0.10000000149011612
 
 
+def test_a_wider_number_in_a_column_writes_every_file_anew_where_hudi_reads(
+    table: Table, ours: Table
+) -> None:
+    """Hudi on Spark reads no struct in which one has another type than the table says."""
+    before = scanned(table)
+    assert ours.alter(WidenColumn("s.x", pa.int64())).files == 0
+    assert table.alter(WidenColumn("s.x", pa.int64())).files == 4
+    assert table.alter(WidenColumn("s.x", pa.int64())).version == table.version, "it is that wide"
+    assert scanned(table) == scanned(ours) == hudis(table) == before
+    for path in table.files().paths.to_pylist():
+        assert pq.read_schema(Path(table.uri, path)).field("s").type[0].type == pa.int64()
+    assert table.alter(WidenColumn("n", pa.int64())).files == 0
+
+
 @pytest.mark.parametrize(("log_format", "new_groups"), [("avro", "base"), ("parquet", "log")])
 def test_logs_of_before_are_read_by_hudi_whatever_changes(
     tmp_path: Path, log_format: str, new_groups: str

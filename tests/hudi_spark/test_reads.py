@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import metatable
+from metatable import AddColumn, WidenColumn
 from metatable.data.columns.schema import META_COLUMNS
 from tests.data.test_schema import EVERY_TYPE, FULL_ROW
 from tests.hudi_spark.histories import FAST, KINDS, STEPS, Kind, history, rows
@@ -23,6 +25,7 @@ EVERY_INDEX = pytest.mark.parametrize(
     ids=str,
 )
 MOMENTS_WITHOUT_ZONE = "spark.sql.parquet.inferTimestampNTZ.enabled"
+IN_MICROS = pa.timestamp("us", "UTC")
 ANCIENT = "spark.sql.parquet.datetimeRebaseMode"
 
 
@@ -163,13 +166,43 @@ def test_values_of_every_type_arrive(hudi: HudiOnSpark, table_uri: str) -> None:
         hudi.session.conf.unset(MOMENTS_WITHOUT_ZONE)
     ours = table.scan().to_arrow()
     moments = [one.name for one in schema if pa.types.is_timestamp(one.type)]
-    in_utc = pa.timestamp("us", "UTC")  # readers of Hudi take all timestamps as UTC
     for name in schema.names:
         theirs, expected = found[name], ours[name]
         if name in moments:
-            theirs, expected = theirs.cast(in_utc), expected.cast(in_utc)
+            # readers of Hudi take all timestamps as UTC
+            theirs, expected = theirs.cast(IN_MICROS), expected.cast(IN_MICROS)
         by_id = dict(zip(found["id"].to_pylist(), theirs.to_pylist(), strict=True))
         assert by_id == dict(zip(ours["id"].to_pylist(), expected.to_pylist(), strict=True)), name
+
+
+def test_columns_and_what_lies_in_them_may_be_widened(hudi: HudiOnSpark, table_uri: str) -> None:
+    """Spark refuses a struct, list or map of a file in which something has another type than the
+    table's, even where it would read a column of that type: such files are written anew."""
+    each = {
+        "n": (7, pa.int32(), pa.int64()),
+        "r": (7, pa.int32(), pa.float64()),
+        "d": (Decimal("1.25"), pa.decimal128(5, 2), pa.decimal128(9, 4)),
+        "t": (datetime(2024, 1, 1, 0, 0, 0, 5000, UTC), pa.timestamp("ms", "UTC"), IN_MICROS),
+        "b": (b"ab", pa.binary(2), pa.binary()),
+    }
+    row = {name: value for name, (value, _, _) in each.items()}
+    kinds = {name: kind for name, (_, kind, _) in each.items()}
+    nested = {"at": pa.struct(kinds), "l": pa.list_(pa.int32())}
+    nested["m"] = pa.map_(pa.string(), pa.struct([("y", pa.int32())]))
+    schema = pa.schema({"id": pa.int64(), **kinds, **nested})
+    given = [{"id": 1, **row, "at": row, "l": [8], "m": [("k", {"y": 9})]}, {"id": 2}]
+    table = metatable.create(table_uri, schema, key="id", storage_options=FAST)
+    table.insert(pa.Table.from_pylist(given, schema=schema))
+    wider = {name: kind for name, (_, _, kind) in each.items()}
+    ways = [([WidenColumn(name, kind) for name, kind in wider.items()], 0)]
+    ways += [([AddColumn(f"{one}.z", pa.int32(), after="")], 0) for one in ("at", "m.value")]
+    ways += [([WidenColumn(f"at.{name}", wider[name])], int(name in "nrd")) for name in each]
+    ways += [([WidenColumn(name, pa.int64())], 1) for name in ("l.element", "m.value.y")]
+    for changes, expected in ways:
+        written = table.alter(*changes).files
+        found = hudi.read(table_uri).select(table.schema.names).sort_by("id")
+        assert found.to_pylist() == table.scan().to_arrow().sort_by("id").to_pylist()
+        assert written == expected
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
@@ -182,7 +215,7 @@ def test_days_of_long_ago_arrive_where_spark_is_told_to_take_them_as_they_are(
     moments = [day and datetime(day.year, day.month, day.day, 2, 30, tzinfo=UTC) for day in days]
     ids = [f"k{number}" for number in range(len(days))]
     columns = {"id": ids, "at": moments, "day": days, "city": ["ny"] * 5, "ts": [1] * 5}
-    given = pa.table({**columns, "at": pa.array(moments, pa.timestamp("us", "UTC"))})
+    given = pa.table({**columns, "at": pa.array(moments, IN_MICROS)})
     table = metatable.create(
         table_uri, given.schema, key="id", table_type=kind, storage_options=FAST
     )

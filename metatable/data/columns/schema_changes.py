@@ -16,11 +16,13 @@ Readers of Hudi tables know columns by their names. For a table that they shall 
 another column under it, or the same column under another name, all of them are written anew in the
 same commit. Of types these readers are told the newest, and they widen what older files hold; but
 the `hudi` wheel widens a float to a double by way of its decimal text, which makes 0.1 of
-0.10000000149011612. So files are written anew where a float becomes a double, too. In logs it
-widens no more than an integer, not even that where they lack a column, and else refuses the table.
-So file groups with logs are written anew where the type of a column changes, or what lies in it.
-Where a group has no base file, it takes no nested column from a log that lacks another one: such
-groups are written anew where a column is added beside nested ones.
+0.10000000149011612, and Hudi on Spark refuses a struct, list or map in which something has become
+another type of Spark's. So files are written anew where a float becomes a double, and where an
+integer or a decimal that lies in another column is widened. In logs the wheel widens no more than
+an integer, not even that where they lack a column, and else refuses the table. So file groups with
+logs are written anew where the type of a column changes, or what lies in it. Where a group has no
+base file, it takes no nested column from a log that lacks another one: such groups are written
+anew where a column is added beside nested ones.
 
 Key, partition and ordering columns keep their names, for these stand in the table's properties and
 in the paths of files. As the text of a key must stay the same, key and partition columns are
@@ -144,7 +146,7 @@ class WidenColumn:
 
         made = _altered(schema, self.path, widen)
         before = _column_at(schema, self.path).type
-        bent = options.hudi_readable and pa.types.is_float32(before) and before != field.type
+        bent = options.hudi_readable and before != field.type and _bends(self.path, before)
         return replace(made, by_id=made.by_id or bent)
 
 
@@ -356,6 +358,15 @@ def _walked(
         return _typed(replace(one, inner=_walked(one.inner, names[1:], change)))
 
     return tuple(altered(one) if one.name == names[0] else one for one in columns)
+
+
+def _bends(path: str, before: pa.DataType) -> bool:
+    """Whether Hudi's readers would not widen as we do what files hold of this type: floats, and
+    what lies in another column, but for timestamps and bytes, of which Spark has one type each."""
+    t = pa.types
+    if "." in path:  # no column's own name has one
+        return bool(t.is_integer(before) or t.is_floating(before) or t.is_decimal(before))
+    return bool(t.is_float32(before))
 
 
 def _typed(column: Column) -> Column:
