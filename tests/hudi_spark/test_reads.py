@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable import AddColumn, WidenColumn
+from metatable import AddColumn, DropColumn, RenameColumn, WidenColumn
 from metatable.data.columns.schema import META_COLUMNS
 from tests.data.test_schema import EVERY_TYPE, FULL_ROW
 from tests.hudi_spark.histories import FAST, KINDS, STEPS, Kind, history, rows
@@ -25,6 +25,7 @@ EVERY_INDEX = pytest.mark.parametrize(
     ids=str,
 )
 MOMENTS_WITHOUT_ZONE = "spark.sql.parquet.inferTimestampNTZ.enabled"
+NO_TIMES = r"Illegal Parquet type: INT64 \(TIME\(MICROS"
 IN_MICROS = pa.timestamp("us", "UTC")
 ANCIENT = "spark.sql.parquet.datetimeRebaseMode"
 
@@ -173,6 +174,31 @@ def test_values_of_every_type_arrive(hudi: HudiOnSpark, table_uri: str) -> None:
             theirs, expected = theirs.cast(IN_MICROS), expected.cast(IN_MICROS)
         by_id = dict(zip(found["id"].to_pylist(), theirs.to_pylist(), strict=True))
         assert by_id == dict(zip(ours["id"].to_pylist(), expected.to_pylist(), strict=True)), name
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_of_tables_with_times_of_a_day_nothing_is_read(
+    hudi: HudiOnSpark, table_uri: str, kind: str
+) -> None:
+    """Hudi looks at all columns of a file, whatever is asked for, and Spark 3.5 has no such type.
+    Files keep a column that is dropped."""
+    given = pa.table({"id": [1, 2], "at": [time(1, 2, 3, 4), None], "note": ["a", "b"]})
+    table = metatable.create(
+        table_uri, given.schema, key="id", table_type=kind, storage_options=FAST
+    )
+    table.insert(given)
+
+    def ids() -> list[int]:
+        rows = hudi.session.read.format("hudi").load(table_uri).select("id").collect()
+        return sorted(row.id for row in rows)
+
+    with pytest.raises(Exception, match=NO_TIMES):
+        ids()
+    table.alter(DropColumn("at"))
+    with pytest.raises(Exception, match=NO_TIMES):
+        ids()
+    table.alter(RenameColumn("note", "word"))  # writes all files anew
+    assert ids() == [1, 2]
 
 
 def test_columns_and_what_lies_in_them_may_be_widened(hudi: HudiOnSpark, table_uri: str) -> None:
