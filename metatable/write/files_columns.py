@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metatable.data.columns.align import align
+from metatable.data.columns.align import align, is_list
 from metatable.data.columns.old_calendar import by_old_calendar
 from metatable.storage.errors import UpgradeError, UsageError
 
@@ -44,6 +44,7 @@ def check_columns(schema: pa.Schema, held: pa.Schema, path: str) -> None:
 
 def _misfit(field: pa.Field, found: pa.DataType) -> str:
     """What is wrong with a file's column of this type; "": nothing."""
+    found = _without_gone(found, field.type)
     try:
         nothing = pa.RecordBatch.from_arrays([pa.nulls(0, found)], names=[field.name])
         align(nothing, pa.schema([field]))
@@ -61,6 +62,26 @@ def _misfit(field: pa.Field, found: pa.DataType) -> str:
             " its rows"
         )
     return ""
+
+
+def _without_gone(found: pa.DataType, kind: pa.DataType) -> pa.DataType:
+    """The type without those fields of structs that the table's has no more: readers pass them
+    over. Where none of them is left Spark reads no struct, and so it is another type."""
+    t = pa.types
+    if t.is_struct(found) and t.is_struct(kind):
+        names = [one.name for one in kind]
+        left = [one for one in found if one.name in names]
+        fields = [_field_without_gone(one, kind.field(one.name)) for one in left]
+        return pa.struct(fields) if left else found
+    if t.is_map(found) and t.is_map(kind):
+        return pa.map_(found.key_type, _field_without_gone(found.item_field, kind.item_field))
+    if is_list(found) and is_list(kind):
+        return pa.list_(_field_without_gone(found.value_field, kind.value_field))
+    return found
+
+
+def _field_without_gone(found: pa.Field, field: pa.Field) -> pa.Field:
+    return found.with_type(_without_gone(found.type, field.type))
 
 
 def _is_finer(found: pa.DataType, kind: pa.DataType) -> bool:

@@ -610,6 +610,63 @@ def test_files_of_older_schemas_are_read_as_the_newest(tmp_path: Path) -> None:
     assert table.verify().findings == ()
 
 
+def record_of(name: str, **fields: str) -> dict[str, Any]:
+    told = [{"name": one, "type": ["null", kind], "default": None} for one, kind in fields.items()]
+    return {"type": "record", "name": name, "fields": told}
+
+
+def test_fields_that_went_are_passed_over_in_files_that_have_them(tmp_path: Path) -> None:
+    """As columns that went are: in structs of any depth. Of a name that comes again the files' old
+    values are none."""
+    deep = pa.struct([("x", pa.int32()), ("y", pa.string())])
+    kinds = {"at": deep, "l": pa.list_(deep), "m": pa.map_(pa.string(), deep)}
+    schema = pa.schema({"id": pa.int64(), **kinds})
+    options = {"small_file_bytes": 0}
+    table = metatable.create(
+        tmp_path / "table", schema, key="id", options=options, storage_options=FAST
+    )
+    was, now = {"x": 1, "y": "old"}, {"x": 1}
+    given = [{"id": 1, "at": was, "l": [was, None], "m": [("k", was)]}, {"id": 2}]
+    for row in given:
+        table.insert(pa.Table.from_pylist([row], schema))
+    uri = stripped(tmp_path / "table")
+    without_ids(uri)
+    some = {"type": "array", "items": ["null", record_of("l", x="int")]}
+    named = {"type": "map", "values": ["null", record_of("m", x="long")]}
+    with_columns(uri, at=record_of("at", x="int"), l=some, m=named)
+    ours = adopt(uri, options=options)
+    left = [
+        {"id": 1, "at": now, "l": [now, None], "m": [("k", now)]},
+        {"id": 2, "at": None, "l": None, "m": None},
+    ]
+    assert ours.scan().to_arrow().sort_by("id").to_pylist() == left
+    assert by_hudi(uri) == texts(left)
+    assert ours.verify().findings == ()
+    ours.upsert(pa.Table.from_pylist([{"id": 2, "at": {"x": 5}}, {"id": 3}], ours.schema))
+    left[1]["at"] = {"x": 5}
+    left.append({"id": 3, "at": None, "l": None, "m": None})
+    assert ours.scan().to_arrow().sort_by("id").to_pylist() == left
+    assert by_hudi(uri) == texts(left)
+    again = [("at.y", pa.string()), ("l.element.y", pa.int32())]
+    ours.alter(*(metatable.AddColumn(*one) for one in again))
+    left[0] |= {"at": {"x": 1, "y": None}, "l": [{"x": 1, "y": None}, None]}
+    left[1]["at"] = {"x": 5, "y": None}
+    assert ours.scan().to_arrow().sort_by("id").to_pylist() == left
+    assert by_hudi(uri) == texts(left)
+    assert ours.verify().findings == ()
+
+
+def test_a_struct_of_which_all_fields_went_is_refused(tmp_path: Path) -> None:
+    """What Spark reads of one is null, or a struct of nulls, by a setting."""
+    schema = pa.schema({"id": pa.int64(), "at": pa.struct([("x", pa.int32())])})
+    table = metatable.create(tmp_path / "table", schema, key="id", storage_options=FAST)
+    table.insert(pa.Table.from_pylist([{"id": 1, "at": {"x": 1}}], schema))
+    uri = stripped(tmp_path / "table")
+    without_ids(uri)
+    with_columns(uri, at=record_of("at", y="int"))
+    check_refused(uri, UpgradeError, "a column of another type than the table")
+
+
 FLOATS: dict[str, tuple[pa.DataType, Any]] = {
     "a column": (pa.float32(), "double"),
     "a list": (pa.list_(pa.float32()), {"type": "array", "items": ["null", "double"]}),
@@ -744,6 +801,18 @@ def with_columns(uri: str, **avro: Any) -> None:
     schema["fields"] += [{"name": name, "type": ["null", kind]} for name, kind in avro.items()]
     body["extraMetadata"]["schema"] = json.dumps(schema)
     commit.write_text(json.dumps(body))
+
+
+def without_ids(uri: str, **more: int) -> None:
+    """Files as another writer makes them: their columns are their names; some have more of them,
+    of one value each."""
+    for file in Path(uri).rglob("*.parquet"):
+        held = pq.read_table(file, partitioning=None)
+        words = held.schema.metadata
+        for name, value in more.items():
+            held = held.append_column(name, pa.array([value] * len(held)))
+        metadata = {name: word for name, word in words.items() if b"field_ids" not in name}
+        pq.write_table(held.replace_schema_metadata(metadata), file)
 
 
 def test_a_file_without_rows_is_told_of_too(tmp_path: Path) -> None:
@@ -1476,12 +1545,7 @@ def test_a_name_that_files_hold_and_the_table_has_not_is_another_column(tmp_path
     table = created(tmp_path / "table", "metadata_bloom", "partition")
     table.insert(arrow(rows(0, 4, 1)))
     theirs = stripped(tmp_path / "table")
-    for file in Path(theirs).rglob("*.parquet"):
-        held = pq.read_table(file, partitioning=None)
-        words = held.schema.metadata
-        held = held.append_column("gone", pa.array([42] * len(held)))
-        metadata = {name: word for name, word in words.items() if b"field_ids" not in name}
-        pq.write_table(held.replace_schema_metadata(metadata), file)
+    without_ids(theirs, gone=42)
     ours = adopt(theirs, index="record", options={"key_scope": "partition"})
     more = pa.table({"id": ["k99"], "city": ["ny"], "ts": [1], "gone": [5]})
     with pytest.raises(UsageError, match="gone"):
