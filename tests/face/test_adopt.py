@@ -1008,6 +1008,22 @@ def test_columns_that_are_not_ours_to_write(theirs: str, avro: Any, match: str) 
     check_refused(theirs, error, match)
 
 
+@pytest.mark.parametrize("unit", ["millis", "micros"])
+def test_local_timestamps_are_refused(tmp_path: Path, unit: str) -> None:
+    """Our commits would tell all readers that they are moments."""
+    kind = pa.list_(pa.timestamp({"millis": "ms", "micros": "us"}[unit]))
+    schema = pa.schema([("id", pa.string()), ("at", kind)])
+    made = metatable.create(tmp_path / "table", schema, key="id", storage_options=FAST)
+    made.insert(pa.table({"id": ["a"], "at": [[1]]}).cast(schema))
+    uri = stripped(tmp_path / "table")
+    without_ids(uri)
+    local = {"type": "long", "logicalType": f"local-timestamp-{unit}"}
+    with_columns(uri, at={"type": "array", "items": ["null", local]})
+    check_refused(uri, UpgradeError, "a column of a type that metatable does not write")
+    with pytest.raises(UpgradeError, match=rf"column='at.element' found=.*local-timestamp-{unit}"):
+        adopt(uri)
+
+
 def test_a_key_of_a_type_that_makes_none_is_refused_with_the_way_out(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.string()), ("f", pa.float64())])
     made = metatable.create(tmp_path / "table", schema, key="id", storage_options=FAST)

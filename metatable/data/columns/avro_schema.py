@@ -2,8 +2,9 @@
 
 `schema.py` has the table of types. `to_avro` names records and fixed types as Spark does;
 `from_avro` reads what any Hudi writer has left in a commit. What Avro has beyond a table's schema
-(enumerations, unions of several types, a name that stands for a type told before) is refused there:
-no column of such a type could be written again as it was.
+(enumerations, unions of several types, a name that stands for a type told before), and local
+timestamps, which `to_avro` does not write, are refused there: no column of such a type could be
+written again as it was.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ _PLAIN = {
     "bytes": pa.binary(),
 }
 
-_LOGICAL: dict[tuple[str, str | None], pa.DataType] = {
+_LOGICAL: dict[tuple[str, str | None], pa.DataType | None] = {
     ("int", "date"): pa.date32(),
     ("long", "time-micros"): pa.time64("us"),
     ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
     ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
-    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
-    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("long", "local-timestamp-millis"): None,
+    ("long", "local-timestamp-micros"): None,
 }
+"""None: of a type that is not taken for a plain one either."""
 
 _UNREADABLE = (
     *(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError),
