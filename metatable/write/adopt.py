@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from metatable.data.base_files.hadoop_checksum import put_over
 from metatable.data.bucket_functions import HASH_SPACE
-from metatable.data.columns.schema import encode_schema, normal
-from metatable.data.columns.schema_changes import having_passed
+from metatable.data.columns.schema import normal
+from metatable.data.columns.schema_changes import begun_anew, having_passed
 from metatable.data.columns.schema_on_read import refuse_renamed
 from metatable.data.columns.schema_text import TableSchema
 from metatable.data.config.options import COPY_ON_WRITE, MOST_BUCKETS, Options
@@ -36,6 +36,7 @@ from metatable.data.hoodie.other_writers import (
     LiveSlices,
     OtherTimeline,
     Written,
+    columns_of_ours,
     live_slices,
     schema_of,
     written_as,
@@ -122,11 +123,15 @@ def adopt_table(
     return first
 
 
-def _columns(store: Store, timeline: OtherTimeline, properties: TableProperties) -> pa.Schema:
-    """The columns, in the form of a table of ours. Raises UpgradeError where they have none."""
+def _columns(store: Store, timeline: OtherTimeline, properties: TableProperties) -> TableSchema:
+    """The columns, in the form of a table of ours, and with the ids of one that it was. Raises
+    UpgradeError where they have none."""
     told = schema_of(store, timeline, properties)
+    ours = columns_of_ours(store, timeline, told)
+    if ours is not None:
+        return begun_anew(ours)
     try:
-        return normal(told)
+        return TableSchema.of(normal(told))
     except UsageError as error:
         raise UpgradeError(
             "this table cannot be adopted, our writers do not take a column of it: create one from"
@@ -137,10 +142,11 @@ def _columns(store: Store, timeline: OtherTimeline, properties: TableProperties)
 
 
 def _first_version(
-    written: Written, schema: pa.Schema, index: str, options: Mapping[str, Any]
+    written: Written, columns: TableSchema, index: str, options: Mapping[str, Any]
 ) -> Manifest:
     """Version 1, without entries. Raises UsageError for options that cannot be, UpgradeError for
     what cannot be one whatever the options are."""
+    schema = columns.arrow
     _check_named(written, schema)
     given = {"hive_style": written.hive_style, **options}
     if written.buckets is not None:
@@ -170,8 +176,8 @@ def _first_version(
     )
     kept = partitions_of(made, create_index(made))
     made = made.keeping({one.name: one.bucket_count for one in kept})
-    check_clustered(TableSchema.of(schema), made, made.cluster_by)
-    return Manifest(1, OPERATION, encode_schema(schema), made, time_ms=clock.now_ms(), oldest=1)
+    check_clustered(columns, made, made.cluster_by)
+    return Manifest(1, OPERATION, columns.encode(), made, time_ms=clock.now_ms(), oldest=1)
 
 
 def _check_named(written: Written, schema: pa.Schema) -> None:

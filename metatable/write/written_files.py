@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metatable.data.hoodie.commit_metadata import CommitMetadata, WriteStat
+from metatable.data.hoodie.commit_metadata import CommitMetadata, WriteStat, columns_beside
 from metatable.data.rows.row_counts import RowCounts
 from metatable.engine.protocol import TASK_COLUMN, Engine, Task
 from metatable.index.protocol import Index
@@ -76,7 +76,8 @@ class Written:
     ) -> int:
         """The version that `change` has made, with its commit for Hudi's timeline."""
         told = change.operation, self.stats, note, snapshot.schema, snapshot.options.name
-        columns = next((one.schema for one in change.updates if isinstance(one, SetSchema)), "")
+        changed = any(isinstance(one, SetSchema) for one in change.updates)
+        columns = columns_beside(snapshot.table_schema, changed=changed)
         commit = CommitMetadata.of_ours(*told, self.replaced, columns)
         step, staged = transaction.staged(commit.encode())
         files, summary = {**self.files, **staged}, _summary(counts, self.stats)

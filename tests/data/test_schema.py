@@ -16,7 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from metatable.data.columns import schema as schemas
-from metatable.data.columns.avro_schema import from_avro, to_avro
+from metatable.data.columns.avro_schema import from_avro, in_avro, tells_all, to_avro
+from metatable.data.columns.schema_changes import AddColumn, DropColumn, MoveColumn, changed
+from metatable.data.columns.schema_text import TableSchema
+from metatable.data.config.options import Options
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 
 EVERY_TYPE = pa.schema(
@@ -221,6 +224,22 @@ def test_avro_schema_is_one_that_avro_parses() -> None:
     assert types["msz"] == ["null", {"type": "long", "logicalType": "timestamp-millis"}]
     assert types["tags"][1] == {"type": "array", "items": "string"}
     assert "local" not in json.dumps(made)
+
+
+def test_avro_tells_columns_whole_whose_ids_are_in_order_and_timestamps_have_zones() -> None:
+    plain = pa.schema([one for one in EVERY_TYPE if one.name not in ("t", "ms")])
+    columns = TableSchema.of(plain)
+    assert tells_all(columns)
+    assert TableSchema.of(in_avro(plain)) == columns
+    for field in (EVERY_TYPE.field("t"), pa.field("l", pa.list_(pa.timestamp("ms")))):
+        assert not tells_all(TableSchema.of(plain.append(field)))
+    options = Options("t", ("id",))
+    added = changed(columns, [AddColumn("last", pa.list_(pa.int32()))], options)
+    assert tells_all(added)
+    for change in (AddColumn("new", pa.int32(), after=""), DropColumn("s"), MoveColumn("s", "")):
+        assert not tells_all(changed(columns, [change], options))
+    again = [DropColumn("last"), AddColumn("last", pa.list_(pa.int32()))]
+    assert not tells_all(changed(added, again, options))
 
 
 def test_only_nullable_fields_have_a_default() -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime
 from itertools import permutations, product
 from pathlib import Path
 from random import Random
@@ -1523,22 +1523,116 @@ NESTED = pa.schema(
 )
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        metatable.MoveColumn("at.y", ""),
-        metatable.MoveColumn("stops.element.y", ""),
-        metatable.AddColumn("at.z", pa.int64(), after=""),
-        metatable.DropColumn("at.x"),
-    ],
-)
-def test_fields_of_structs_are_not_taken_for_others(tmp_path: Path, change: ColumnChange) -> None:
-    table = metatable.create(tmp_path / "table", NESTED, key="id", storage_options=FAST)
+CHANGES: list[ColumnChange] = [
+    metatable.MoveColumn("at.y", ""),
+    metatable.MoveColumn("stops.element.y", ""),
+    metatable.AddColumn("at.z", pa.int64(), after=""),
+    metatable.AddColumn("first", pa.struct({"x": pa.int64()}), after=""),
+    metatable.DropColumn("at.x"),
+    metatable.DropColumn("at"),
+    metatable.RenameColumn("at", "there"),
+]
+
+
+def altered(uri: Path, change: ColumnChange) -> tuple[str, pa.Table]:
+    """A table with files of before a change of its columns and of after it, stripped; its rows."""
+    options = {"small_file_bytes": 0}
+    table = metatable.create(uri, NESTED, key="id", options=options, storage_options=FAST)
     row = {"id": 1, "at": {"x": 1, "y": 2}, "stops": [{"x": 1, "y": 2}]}
     table.insert(pa.Table.from_pylist([row], NESTED))
     table.alter(change)
     table.insert(pa.Table.from_pylist([{"id": 2}], pa.schema({"id": pa.int64()})))
-    check_refused(stripped(tmp_path / "table"), UpgradeError, "ids that are not the table's")
+    rows = table.scan().to_arrow().sort_by("id")
+    return stripped(uri), rows
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_columns_that_changed_keep_the_ids_that_files_tell(
+    tmp_path: Path, change: ColumnChange
+) -> None:
+    """Each later commit tells them, for Avro tells no ids: the one that has changed them may be
+    archived."""
+    uri, expected = altered(tmp_path / "table", change)
+    _, altering, _ = sorted(Path(uri, ".hoodie").glob("*.commit"))
+    if not [*Path(uri).glob(f"*_{altering.stem}.parquet")]:
+        for path in altering.parent.glob(f"{altering.stem}.*"):
+            path.unlink()
+    for version in (1, 2):
+        table = adopt(uri, options={"small_file_bytes": 0})
+        assert table.scan().to_arrow().sort_by("id").equals(expected)
+        assert by_hudi(uri) == texts(expected.to_pylist())
+        table.upsert(expected.slice(version - 1, 1))
+        assert table.scan().to_arrow().sort_by("id").equals(expected)
+        assert (by_hudi(uri), table.verify().findings) == (texts(expected.to_pylist()), ())
+        table.alter(metatable.AddColumn(f"new{version}", pa.int64(), after=""))
+        expected = expected.add_column(0, f"new{version}", pa.nulls(2, pa.int64()))
+        assert table.scan().to_arrow().sort_by("id").equals(expected)
+        assert (by_hudi(uri), table.verify().findings) == (texts(expected.to_pylist()), ())
+        stripped(Path(uri))
+
+
+def test_columns_are_taken_with_their_ids_though_another_writer_has_committed_since(
+    tmp_path: Path,
+) -> None:
+    uri, expected = altered(tmp_path / "table", metatable.DropColumn("at.x"))
+    newest = max(Path(uri, ".hoodie").glob("*.commit"))
+    body = json.loads(newest.read_text())
+    del body["extraMetadata"]["metatable.columns"]
+    for state in (".requested", ".inflight"):
+        newest.with_name(f"20990101000000000{state}").touch()
+    body["partitionToWriteStats"] = {}
+    newest.with_name("20990101000000000.commit").write_text(json.dumps(body))
+    assert adopt(uri).scan().to_arrow().sort_by("id").equals(expected)
+
+
+UNTOLD: dict[str, Callable[[dict[str, Any]], object]] = {
+    "by no commit": lambda extra: extra.pop("metatable.columns", None),
+    "other columns": lambda extra: extra.update(schema=extra["schema"].replace("stops", "halts")),
+}
+
+
+@pytest.mark.parametrize("told", UNTOLD)
+@pytest.mark.parametrize("change", CHANGES[:5])
+def test_columns_are_not_taken_for_others_where_their_ids_are_not_told(
+    tmp_path: Path, change: ColumnChange, told: str
+) -> None:
+    uri, _ = altered(tmp_path / "table", change)
+    for path in Path(uri, ".hoodie").glob("*.commit"):
+        body = json.loads(path.read_text())
+        UNTOLD[told](body["extraMetadata"])
+        path.write_text(json.dumps(body))
+    check_refused(uri, UpgradeError, "ids that are not the table's")
+
+
+def test_timestamps_without_a_zone_stay_so(tmp_path: Path) -> None:
+    """Avro has one type for both."""
+    kinds = [pa.timestamp("us"), pa.timestamp("ms"), pa.timestamp("us", "UTC")]
+    struct = pa.struct({f"f{number}": kind for number, kind in enumerate(kinds)})
+    columns = [*kinds, struct, pa.list_(kinds[0]), pa.map_(pa.string(), kinds[1])]
+    names = [f"c{number}" for number in range(len(columns))]
+    schema = pa.schema([("id", pa.int64()), *zip(names, columns, strict=True)])
+    moment = datetime(2024, 3, 1, 1, 2, 3, 4000)
+    fields = dict.fromkeys(struct.names, moment) | {"f2": moment.replace(tzinfo=UTC)}
+    values = [moment, moment, fields["f2"], fields, [moment, None], [("k", moment)]]
+    given = pa.Table.from_pylist(
+        [{"id": 1, **dict(zip(names, values, strict=True))}, {"id": 2}], schema
+    )
+    table = metatable.create(tmp_path / "table", schema, key="id", storage_options=FAST)
+    table.insert(given)
+    uri = stripped(tmp_path / "table")
+    for version in (1, 2):
+        table = adopt(uri)
+        assert table.schema == schema
+        table.upsert(given.slice(version - 1, 1))
+        assert (
+            table.scan()
+            .to_arrow()
+            .sort_by("id")
+            .equals(table.scan(version=1).to_arrow().sort_by("id"))
+        )
+        assert table.scan().to_arrow().sort_by("id").cast(schema).equals(given)
+        assert (len(by_hudi(uri)), table.verify().findings) == (2, ())
+        stripped(Path(uri))
 
 
 @pytest.mark.parametrize("stats_columns", [32, 0])

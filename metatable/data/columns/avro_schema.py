@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from metatable.data.columns.align import is_list
 from metatable.data.columns.schema import META_COLUMNS
+from metatable.data.columns.schema_text import TableSchema, walk
 from metatable.storage.errors import CorruptError, UpgradeError, in_short
 
-__all__ = ["from_avro", "to_avro"]
+__all__ = ["from_avro", "in_avro", "tells_all", "to_avro"]
 
 _PLAIN = {
     "boolean": pa.bool_(),
@@ -158,6 +159,20 @@ def to_avro(schema: pa.Schema, name: str) -> dict[str, Any]:
     record = pa.struct(list(schema))
     made: dict[str, Any] = _to_avro_type(record, f"{table}_record", f"hoodie.{table}")
     return made
+
+
+def in_avro(schema: pa.Schema) -> pa.Schema:
+    """What `from_avro` makes of the schema in Avro."""
+    return from_avro(json.dumps(to_avro(schema, "")), "")
+
+
+def tells_all(columns: TableSchema) -> bool:
+    """Whether Avro tells the columns whole: their ids are in order, as those of a new table, and no
+    timestamp is without a zone, for there is one type for both."""
+    every = [one for _, one in walk(columns.columns)]
+    is_in_order = [one.id for one in every] == [*range(1, len(every) + 1)]
+    stamps = (one.type for one in every if pa.types.is_timestamp(one.type))
+    return is_in_order and all(one.tz for one in stamps)
 
 
 def _to_avro_type(kind: pa.DataType, name: str, namespace: str) -> Any:

@@ -52,6 +52,7 @@ __all__ = [
     "RenameColumn",
     "WidenColumn",
     "back_behind",
+    "begun_anew",
     "changed",
     "having_passed",
     "holds_all",
@@ -258,6 +259,17 @@ def having_passed(schema: TableSchema, others: Mapping[str, int]) -> TableSchema
     last = max([schema.last_column_id, *others.values()])
     past = _with_names(schema.past_names, *sorted(others))
     return replace(schema, last_column_id=last, past_names=past)
+
+
+def begun_anew(schema: TableSchema) -> TableSchema:
+    """The schema of a table without a past but its files, which have all columns under their names
+    of now: statistics are made by these, and so are files found that tell no ids."""
+    columns = tuple(map(_by_its_name, schema.columns))
+    return replace(schema, columns=columns, past_stats=())
+
+
+def _by_its_name(column: Column) -> Column:
+    return replace(column, known_as="", inner=tuple(map(_by_its_name, column.inner)))
 
 
 def with_new_columns(schema: TableSchema, given: pa.Schema, options: Options) -> TableSchema:

@@ -4,8 +4,9 @@ Snapshots do not consult it; incremental reads see exactly the files that it lis
 releases nothing at all where `fileSizeInBytes` is left out. `extraMetadata.schema` is the
 table's Avro schema without the meta columns. Keys stand in the order in which Hudi writes them.
 
-A commit of ours that changes the table's columns tells them also as its version does, with their
-ids (`COLUMNS`): who publishes it again where that version is lost gives the columns back.
+A commit of ours that changes the table's columns, or writes rows of some that Avro does not tell
+whole, tells them also as its version does, with their ids (`COLUMNS`): who publishes it again where
+that version is lost gives the columns back, and who adopts the table where all are lost.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from metatable.data.columns.avro_schema import to_avro
+from metatable.data.columns.avro_schema import tells_all, to_avro
+from metatable.data.columns.schema_text import TableSchema
 from metatable.data.file_groups.log_names import LogName
 from metatable.data.file_groups.slices import DataFile, FileSlice, LogFile
 from metatable.data.hoodie.operations import COMPACT_LOGS, hudi_word
@@ -29,6 +31,7 @@ __all__ = [
     "SCHEMA",
     "CommitMetadata",
     "WriteStat",
+    "columns_beside",
     "ids_by_path",
 ]
 
@@ -61,6 +64,11 @@ def ids_by_path(
     for path, file_id in groups:
         found.setdefault(path, []).append(file_id)
     return {path: tuple(ids) for path, ids in found.items()}
+
+
+def columns_beside(columns: TableSchema, *, changed: bool) -> str:
+    """What a commit has to tell of columns beside their Avro schema; "": nothing."""
+    return columns.encode() if changed or not tells_all(columns) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +201,7 @@ class CommitMetadata:
         columns: str = "",
     ) -> CommitMetadata:
         """What Hudi is told of a commit of ours to a table of this name and schema; `columns`: the
-        table's from now on, as a version tells them, if the commit changes them."""
+        table's from now on, as `columns_beside` has them."""
         extra = {**note, SCHEMA: json.dumps(to_avro(schema, name), separators=(",", ":"))}
         if columns:
             extra[COLUMNS] = columns

@@ -12,19 +12,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
-from metatable.data.columns.avro_schema import from_avro
+from metatable.data.columns.avro_schema import from_avro, in_avro
+from metatable.data.columns.schema_text import TableSchema
 from metatable.data.file_groups.slices import DataFile, FileSlice
-from metatable.data.hoodie.commit_metadata import CommitMetadata
+from metatable.data.hoodie.commit_metadata import COLUMNS, SCHEMA, CommitMetadata
 from metatable.data.hoodie.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.hoodie.timeline import REPLACING, Instant, Timeline, completed_path, is_moment
 from metatable.storage.errors import ConflictError, CorruptError, UpgradeError
 from metatable.storage.listing import Listed
+from metatable.storage.portions import in_order_far
 from metatable.storage.store import Store
 
-__all__ = ["LiveSlices", "OtherTimeline", "Written", "live_slices", "schema_of", "written_as"]
+__all__ = [
+    "LiveSlices",
+    "OtherTimeline",
+    "Written",
+    "columns_of_ours",
+    "live_slices",
+    "schema_of",
+    "written_as",
+]
 
 GENERATORS = ("Simple", "Complex", "Nonpartitioned", "GlobalDelete")
 _BUCKETS = "hoodie.bucket.index.num.buckets"
@@ -290,7 +301,7 @@ def schema_of(store: Store, timeline: OtherTimeline, properties: TableProperties
     """The table's columns: those of the latest commit that tells them, else those that it was
     created with. Raises CorruptError, UpgradeError where nothing does."""
     for one in reversed(timeline.commits):
-        told = _metadata(store, one).extra.get("schema")
+        told = _metadata(store, one).extra.get(SCHEMA)
         if told:
             return from_avro(told, completed_path(one.time, one.action))
     told = properties.values.get("hoodie.table.create.schema")
@@ -302,6 +313,20 @@ def schema_of(store: Store, timeline: OtherTimeline, properties: TableProperties
             expected="hoodie.table.create.schema",
         )
     return from_avro(told, PROPERTIES_PATH)
+
+
+def columns_of_ours(store: Store, timeline: OtherTimeline, told: pa.Schema) -> TableSchema | None:
+    """The table's columns with their ids, as the latest commit that tells them does: one of ours,
+    from an earlier life of the table. None where no commit does, other columns are `told` by now,
+    or files may have them under other names."""
+    commits = timeline.commits[::-1]
+    bodies = in_order_far(store, partial(_metadata, store), commits)
+    for one, body in zip(commits, bodies, strict=True):
+        if COLUMNS in body.extra:
+            path = completed_path(one.time, one.action)
+            held = TableSchema.decode(body.extra[COLUMNS], path)
+            return None if held.by_id or in_avro(held.arrow) != told else held
+    return None
 
 
 def _metadata(store: Store, one: Instant) -> CommitMetadata:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from metatable.data.file_groups.slices import DataFile, FileSlice, LogFile
-from metatable.data.hoodie.commit_metadata import CommitMetadata, WriteStat
+from metatable.data.hoodie.commit_metadata import CommitMetadata, WriteStat, columns_beside
 from metatable.data.hoodie.savepoint_metadata import savepoint_metadata
 from metatable.data.hoodie.timeline import PLANNED, REPLACING
 from metatable.data.rows.row_counts import RowCounts
@@ -46,7 +46,8 @@ def rebuilt_commit(store: Store, manifest: Manifest, action: str = "commit") -> 
     is_replacing = action in REPLACING
     gone = _groups_gone(base, Snapshot(store, manifest)) if is_replacing else None
     told = manifest.operation, stats, manifest.note, late.schema, late.options.name
-    columns = manifest.schema if manifest.schema != base.manifest.schema else ""
+    changed = manifest.schema != base.manifest.schema
+    columns = columns_beside(late.table_schema, changed=changed)
     return CommitMetadata.of_ours(*told, gone, columns).encode()
 
 
