@@ -499,6 +499,39 @@ def test_a_commit_of_another_engine_that_replaces_groups_is_left_and_named(
     assert contents(hurt.uri) == there
 
 
+KEEPING = {
+    "cow": "delete the folder .hoodie/metatable and adopt the table again, or create one from its",
+    "cow rings": "create one from its rows",
+    "mor": "create one from its rows",
+    "mor rings": "create one from its rows",
+}
+"""What a table's error says of the rows of another engine: no other is adopted as what it is."""
+
+
+@pytest.mark.parametrize("kind", KEEPING)
+def test_the_ways_out_that_an_error_names_are_there(kind: str, tmp_path: Path) -> None:
+    table_type, *rings = kind.split()
+    options = {"bucket_engine": "consistent_hashing"} if rings else {}
+    made(str(tmp_path / "table"), "bucket", table_type=table_type, **options)
+    hurt = Hurt(str(tmp_path / "table"))
+    expected, replaced = scanned(hurt.table), f"{later(hurt)}.replacecommit"
+    hurt.aged(replaced, body=b"{}")
+    keeping = KEEPING[kind].capitalize()
+    with pytest.raises(metatable.UpgradeError, match=f"does not hold its rows. {keeping}"):
+        hurt.table.upsert(arrow(rows(3, 5, 9)))
+    hurt.path(f".hoodie/{replaced}").unlink()
+    foreign_rows(hurt)
+    undoing = "`repair` undoes the commit, if the files from before it are there"
+    with pytest.raises(
+        metatable.UpgradeError, match=f"{undoing}. To keep its rows, {KEEPING[kind]}"
+    ):
+        hurt.table.upsert(arrow(rows(3, 5, 9)))
+    assert hurt.table.repair(dry_run=False).unmended == ()
+    assert scanned(hurt.table) == expected
+    hurt.table.upsert(arrow(rows(3, 5, 9)))
+    assert hurt.table.verify().findings == ()
+
+
 def test_a_commit_of_another_engine_whose_older_files_are_gone_is_not_undone(
     sound: Callable[[str], Path], tmp_path: Path
 ) -> None:

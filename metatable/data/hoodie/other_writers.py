@@ -57,10 +57,7 @@ _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _TYPES = ("SIMPLE", "COMPLEX", "NON_PARTITION", "GLOBAL_DELETE")
 
 _MUST_BE = {
-    "hoodie.table.type": (
-        "COPY_ON_WRITE",
-        "only copy-on-write tables are adopted: create one from its rows",
-    ),
+    "hoodie.table.type": ("COPY_ON_WRITE", "only copy-on-write tables are adopted"),
     "hoodie.populate.meta.fields": ("true", "its files lack record keys"),
     "hoodie.datasource.write.partitionpath.urlencode": ("false", "partition paths are escaped"),
     "hoodie.datasource.write.drop.partition.columns": (

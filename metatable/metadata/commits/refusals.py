@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
+from metatable.data.config.options import Options
 from metatable.data.hoodie.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.hoodie.savepoint_metadata import is_of_metatable
-from metatable.data.hoodie.timeline import Instant, Timeline, completed_path
+from metatable.data.hoodie.timeline import REPLACING, Instant, Timeline, completed_path
 from metatable.data.hoodie.undo_metadata import UNDOING
 from metatable.metadata.commits.known_commits import foreign_commits
 from metatable.metadata.commits.lost_savepoints import is_lost, unpinned
@@ -92,12 +93,23 @@ def check_timeline(store: Store, base: Manifest, timeline: Collection[Instant]) 
         )
     raise UpgradeError(
         "another writer has committed to this table, and the index does not hold its rows."
-        " Delete the folder .hoodie/metatable and adopt the table again, or create one from its"
-        " rows",
+        f" {_way_out(base.options, {done[one] for one in foreign})}",
         path=completed_path(foreign[0], done[foreign[0]]),
         instant=foreign[0],
         newest_of_ours=base.latest_instant,
     )
+
+
+def _way_out(options: Options, actions: set[str]) -> str:
+    """What can be done about another writer's commits. `repair` does not undo what has replaced
+    groups; tables with logs are not adopted, and rings are lost by it."""
+    keeps = "create one from its rows"
+    if not (options.has_logs or options.resizes):
+        keeps = f"delete the folder .hoodie/metatable and adopt the table again, or {keeps}"
+    if not actions.isdisjoint(REPLACING):
+        return keeps.capitalize()
+    undone = "`repair` undoes the commit, if the files from before it are there"
+    return f"{undone}. To keep its rows, {keeps}"
 
 
 def _without_late(store: Store, base: Manifest, timeline: Collection[Instant]) -> Mapping[str, str]:
