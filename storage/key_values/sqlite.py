@@ -4,11 +4,12 @@
            each capital letter of the name as "^" and the small one: SQLite takes both for the same
 
 The file is for processes of one machine (its log is shared memory): not for a file system of
-others.
+others. Where it was deleted, and made again, who has opened it before is told to open it anew.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -39,6 +40,7 @@ class SqliteValues:
             self._sql = sqlite3.connect(
                 path, PATIENCE_S, isolation_level=None, check_same_thread=False
             )
+            self._file = _file_at(path)
             self._sql.execute("PRAGMA journal_mode = WAL")
             self._sql.execute("PRAGMA synchronous = FULL")
             self._rename_older(table)
@@ -101,7 +103,9 @@ class SqliteValues:
 
     def _rows(self, statement: str, given: Sequence[bytes]) -> list[tuple[Any, ...]]:
         with self._translating():
-            return self._sql.execute(statement, given).fetchall()
+            found = self._sql.execute(statement, given).fetchall()
+        self._check_file()
+        return found
 
     def _change(self, statement: str, rows: Sequence[tuple[bytes, ...]]) -> None:
         with self._translating():
@@ -112,6 +116,13 @@ class SqliteValues:
             except BaseException:
                 self._sql.execute("ROLLBACK")
                 raise
+        self._check_file()
+
+    def _check_file(self) -> None:
+        """Raises StoreError where what was just done went with its file: SQLite goes on with one
+        that was deleted as long as it is open."""
+        if _file_at(self._path) != self._file:
+            raise StoreError("the file of SQLite is not the one that was opened", path=self._path)
 
     def _cells(self, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
         """Raises CorruptError: SQLite puts values of any type into a column of bytes."""
@@ -133,6 +144,15 @@ class SqliteValues:
             raise StoreError("SQLite did not do it", path=self._path, found=str(error)) from error
         except sqlite3.DatabaseError as error:
             raise CorruptError("not a file of SQLite", path=self._path, found=str(error)) from error
+
+
+def _file_at(path: str) -> tuple[int, int] | None:
+    """What tells a file from others: one that is open keeps its number though it was deleted."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _told_apart(table: str) -> str:

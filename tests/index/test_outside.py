@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ from metatable.engine.local import LocalEngine
 from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.hfiles import entries, entry_files
 from metatable.metadata.manifests.manifest import Manifest
-from metatable.metadata.partitions.outside import SEAL
+from metatable.metadata.partitions.outside import SEAL, client_for
 from metatable.storage import cache
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
@@ -296,6 +297,20 @@ def test_a_store_that_was_emptied_is_no_store_without_keys(table: Table) -> None
     assert found.finding_counts == {"entries": 2, "entry-count": 1}
     assert table.repair(dry_run=False).unmended == ()
     check(table, model, PROBE)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a file that is open stays there")
+def test_a_table_that_is_made_again_with_its_file_finds_its_keys(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    place = {"hbase_table": "t", "hbase_address": f"sqlite:{tmp_path / 'k.db'}"}
+    made(uri, **place).insert(arrow(rows(0, 8)))
+    shutil.rmtree(uri)
+    for one in tmp_path.glob("k.db*"):
+        one.unlink()
+    table = made(uri, **place)
+    table.insert(arrow(rows(0, 24)))
+    client_for(table.options).close_idle()  # as the end of the process does
+    assert None not in where(table, rows(0, 24))
 
 
 def test_a_store_that_lacks_the_last_commit_alone_is_refused(table: Table) -> None:

@@ -10,7 +10,7 @@ import pickle
 import random
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -219,6 +219,62 @@ def test_a_table_that_an_earlier_release_made_is_found(tmp_path: Path) -> None:
     for _ in range(2):
         with closing(SqliteValues(str(tmp_path / "cells"), "Trips")) as store:
             assert store.get_many(pa.array([b"k"]))["value"].to_pylist() == [b"v"]
+
+
+ON_A_FILE: dict[str, Callable[[Client, pa.Array], object]] = {
+    "get": lambda asked, keys: asked.get_many(keys, Counters()),
+    "put": lambda asked, keys: asked.put_many(keys, b"more", keys, Counters()),
+    "delete": lambda asked, keys: asked.delete_many(keys, binary(b"n", b"n"), Counters()),
+    "scan": lambda asked, keys: pa.Table.from_batches(asked.scan(Counters()), CELLS),
+}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a file that is open stays there")
+@pytest.mark.parametrize("verb", ON_A_FILE)
+def test_a_file_that_was_deleted_and_made_again_is_opened_anew(
+    tmp_path: Path, pauses: list[float], verb: str
+) -> None:
+    path, keys, counters = tmp_path / "cells", binary(b"a", b"b"), Counters()
+    asked = Client(lambda: SqliteValues(str(path), "t"))
+    asked.put_many(keys, b"old", keys, counters)
+    for one in [asked._pool.take(counters) for _ in range(3)]:
+        asked._pool.give_back(one)
+    _delete_all(tmp_path)
+    with closing(SqliteValues(str(path), "t")) as other:
+        other.put_many(keys, b"n", keys)
+        given = ON_A_FILE[verb](asked, keys)
+        names = {"put": [b"more", b"n"], "delete": []}.get(verb, [b"n"])
+        assert told(other.get_many(keys)) == [
+            (key, name, key) for key in (b"a", b"b") for name in names
+        ]
+        if isinstance(given, pa.Table):
+            assert told(given) == told(other.get_many(keys))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a file that is open stays there")
+def test_what_goes_with_its_file_while_it_is_put_is_put_again(
+    tmp_path: Path, pauses: list[float]
+) -> None:
+    path, key, left = tmp_path / "cells", binary(b"a"), [1]
+
+    def connected() -> SqliteValues:
+        store = SqliteValues(str(path), "t")
+        store._sql.set_trace_callback(goes)
+        return store
+
+    def goes(statement: str) -> None:
+        if statement == "COMMIT" and left:
+            left.pop()
+            _delete_all(tmp_path)
+
+    Client(connected).put_many(key, b"n", key, Counters())
+    with closing(SqliteValues(str(path), "t")) as other:
+        assert told(other.get_many(key)) == [(b"a", b"n", b"a")]
+
+
+def _delete_all(folder: Path) -> None:
+    for one in folder.iterdir():
+        one.unlink()
 
 
 def test_batches_are_of_one_region_and_of_bounded_size(
