@@ -66,6 +66,10 @@ _YOUNG_SECONDS, _MOST_NAMES = 1.0, 1000
 one: all its names tell the time at which it was written, which is then no further off than where
 stores tell times in whole seconds; and file systems bound the names of a file (ext4: 65,000)."""
 
+_NEW_NAMES = 128
+"""How many names a new empty file is given that is made where the last one takes no more: some file
+systems allow no more than 177 (AWS EFS)."""
+
 _COPIED_BYTES = 1 << 20
 """What is held of a file that becomes another's content."""
 
@@ -192,7 +196,7 @@ class LocalFiles:
         return False
 
     def marking(self, paths: Sequence[str]) -> Sequence[Callable[[], object]]:
-        """One call, which gives some hundred names to one empty file."""
+        """One call, which gives some hundred names to an empty file."""
         return [partial(self._mark, paths)] if paths else []
 
     def _mark(self, paths: Sequence[str]) -> None:
@@ -200,8 +204,8 @@ class LocalFiles:
         targets = [self._at(path) for path in paths]
         with self._asking(paths[0]):
             left = [target for target in targets if not self._named(target)]
-        if left:
-            self._mark_anew(left, paths[0])
+        for start in range(0, len(left), _NEW_NAMES):
+            self._mark_anew(left[start : start + _NEW_NAMES], paths[0])
         for folder in dict.fromkeys(os.path.dirname(target) for target in targets):
             self._settles_soon(folder)
 

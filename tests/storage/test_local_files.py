@@ -159,6 +159,25 @@ def test_what_is_created_empty_is_one_file_of_many_names(
     assert not _is_one(store, "a/1.x", "a/2")
 
 
+def test_a_file_is_given_no_more_names_than_file_systems_allow(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some allow 177 of one file (AWS EFS)."""
+    true = os.link
+
+    def link(source: str, target: str) -> None:
+        if os.stat(source).st_nlink == 177:
+            raise OSError(errno.EMLINK, os.strerror(errno.EMLINK), target)
+        true(source, target)
+
+    monkeypatch.setattr(os, "link", link)
+    assert store.create("a/1.x", b"")
+    paths = [f"b/1.{number}" for number in range(500)]
+    [mark] = store.marking(paths)
+    mark()
+    assert {store.size(path) for path in paths} == {0}
+
+
 def test_where_a_table_lies_says_nothing_of_its_instants(tmp_path: Path) -> None:
     store = Store(tmp_path / "of-1")
     assert store.create("a/1.x", b"")
