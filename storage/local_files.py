@@ -373,8 +373,13 @@ class LocalFiles:
         self._settles_soon(*([target] if file.tell() else []), folder)
 
     def _settle_folder(self, folder: str) -> None:
+        """Where the disk refuses, the next who waits asks it again: a name may be given by then."""
         if self.settles:
-            settle_path(folder)
+            try:
+                settle_path(folder)
+            except OSError:
+                self._unsettled.add(folder)
+                raise
 
     def _settles_soon(self, *paths: str) -> None:
         if self.settles:

@@ -250,10 +250,10 @@ class Store:
         except Exception as error:  # the put may have been carried out: only the store knows
             _log.info("no answer to a put, asking what is there: path=%s: %s", path, error)
             with suppress(Exception):  # where it does not tell, the first error says more
-                if self._holds(path, body):
+                if self._holds(path, body, soon):
                     return True
             raise
-        return self._holds(path, body)
+        return self._holds(path, body, soon)
 
     def settle(self) -> None:
         """Wait for what is to be durable soon: before other processes write what must follow."""
@@ -263,8 +263,16 @@ class Store:
         """Begin to `settle`, on a thread of its own: whoever writes what must follow waits then."""
         self.begun(partial(self.backend.settle, nobody_waits=True))
 
-    def _holds(self, path: str, body: bytes | IO[bytes]) -> bool:
-        """Whether our bytes are stored there; empty ones are nobody's."""
+    def _holds(self, path: str, body: bytes | IO[bytes], soon: bool) -> bool:
+        """Whether our bytes are stored there, and durable unless they are to be `soon`: a disk may
+        have given them their name, and not have settled it. Empty ones are nobody's."""
+        if not self._has(path, body):
+            return False
+        if not soon:
+            self.settle()
+        return True
+
+    def _has(self, path: str, body: bytes | IO[bytes]) -> bool:
         size = _length(body)
         if not size or self.size(path) != size:
             return False

@@ -108,6 +108,32 @@ def test_what_was_not_settled_is_settled_by_the_next_who_waits(
     assert log == ["fsync a/soon", "fsync a"]
 
 
+@pytest.mark.parametrize("path", ["a/name", "c/d/name"])
+def test_a_name_that_the_disk_does_not_settle_is_not_told_as_written(
+    store: Store, log: list[str], monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    fsync = os.fsync
+
+    def no_folders(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", no_folders)
+        for _ in range(3):
+            with pytest.raises(StoreError, match=r"path='.*' store=.*Input/output error"):
+                store.create(path, b"ours")
+    log.clear()
+    assert store.create(path, b"ours")
+    assert not store.create(path, b"theirs")
+    assert store.get(path) == b"ours"
+    folders = ["a"] if path == "a/name" else [".", "c", "c/d"]
+    assert [one for one in log if "fsync" in one and "new" not in one] == [
+        f"fsync {folder}" for folder in folders
+    ]
+
+
 def test_whoever_works_on_a_folder_here_waits_for_the_same(store: Store, log: list[str]) -> None:
     other = pickle.loads(pickle.dumps(store))
     assert store.create("a/soon", b"1", soon=True)
