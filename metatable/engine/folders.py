@@ -3,7 +3,8 @@
 All of them lie in one of this process, for its user alone, and are gone with what they are for, or
 with the process. A process that is killed leaves its folder, and lets go of the lock on a file in
 it: the next one that needs a folder removes it. A forked child has one of its own, and leaves its
-parent's alone.
+parent's alone. One that a cleaner of old files has taken is not used again: whoever made it anew by
+its name would make it for everybody to read.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ HELD = "held"
 YOUNG_SECONDS = 60
 """A file that is no older may be one that its process is about to lock."""
 
-_of_processes: dict[tuple[int, str], str] = {}
+Rights = tuple[int, int]
+"""Whose a folder is, and its mode, which tells it from a link, too."""
+
+_of_processes: dict[tuple[int, str], tuple[str, Rights | None]] = {}
+"""Of a process, and a temporary folder: the folder in there, as it was made."""
 
 
 def folder_of(owner: object) -> str:
@@ -46,13 +51,24 @@ def folder_of(owner: object) -> str:
 def _of_this_process() -> str:
     with in_temporary_folder():
         process, within = os.getpid(), tempfile.gettempdir()
-        if (process, within) not in _of_processes:
+        folder, made = _of_processes.get((process, within), ("", None))
+        if made is None or _rights(folder) != made:
             _remove_left(within)
             folder = tempfile.mkdtemp(prefix=PREFIX)
             _hold(folder)
-            _of_processes[process, within] = folder
+            _of_processes[process, within] = folder, _rights(folder)
             _drop_at_end(process, folder)
-    return _of_processes[process, within]
+    return folder
+
+
+def _rights(folder: str) -> Rights | None:
+    """None where it is not there. Whether it is private is not asked: on some file systems no
+    folder is."""
+    try:
+        status = os.lstat(folder)
+    except FileNotFoundError:
+        return None
+    return status.st_uid, status.st_mode
 
 
 def _drop_at_end(process: int, folder: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,29 @@ def test_a_folder_is_private_not_made_yet_and_goes_with_its_owner() -> None:
     folder.mkdir()
     del owner
     assert not folder.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such rights there")
+@pytest.mark.parametrize("change", ["gone", "made by others", "a link"])
+def test_a_folder_that_is_not_there_any_more_or_open_to_others_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Cleaners of temporary folders take what is old, and the name is free then."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    owners = [Owner(), Owner()]
+    before = Path(folder_of(owners[0])).parent
+    assert Path(folder_of(owners[0])).parent == before
+    shutil.rmtree(before)
+    if change == "made by others":
+        before.mkdir(0o755)
+    elif change == "a link":
+        (tmp_path / "elsewhere").mkdir(0o700)
+        before.symlink_to("elsewhere")
+    folder = Path(folder_of(owners[1]))
+    os.makedirs(folder)
+    assert folder.parent.stat().st_mode & 0o777 == 0o700
+    assert not folder.parent.is_symlink()
+    assert Path(folder_of(owners[1])).parent == folder.parent
 
 
 FORKS = """
