@@ -47,7 +47,8 @@ class KeyValues(Protocol):
         ...
 
     def scan(self, first: bytes, end: bytes | None) -> Iterator[pa.RecordBatch]:
-        """All cells of the rows in [first, end), by key; a row is in one batch."""
+        """All cells of the rows in [first, end), by key; a row is in one batch, no batch without
+        one."""
         ...
 
     def regions(self) -> list[bytes]:

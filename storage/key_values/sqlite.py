@@ -86,13 +86,13 @@ class SqliteValues:
             )
             if not keys:
                 return
-            yield self._cells(
-                self._rows(
-                    f"SELECT key, name, value FROM {self._table} WHERE key BETWEEN ? AND ?"
-                    " ORDER BY key, name",
-                    [keys[0][0], keys[-1][0]],
-                )
+            rows = self._rows(
+                f"SELECT key, name, value FROM {self._table} WHERE key BETWEEN ? AND ?"
+                " ORDER BY key, name",
+                [keys[0][0], keys[-1][0]],
             )
+            if rows:  # else another process has deleted all of them meanwhile
+                yield self._cells(rows)
             first, comparison = keys[-1][0], ">"
 
     def regions(self) -> list[bytes]:

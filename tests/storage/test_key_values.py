@@ -20,7 +20,7 @@ import pytest
 from metatable.storage import clock
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, StoreError
-from metatable.storage.key_values import CELLS, Client, client, client_of, pool
+from metatable.storage.key_values import CELLS, Client, client, client_of, pool, sqlite
 from metatable.storage.key_values.protocol import KeyValues
 from metatable.storage.key_values.sqlite import SqliteValues
 from metatable.storage.together import at_once
@@ -270,6 +270,28 @@ def test_what_goes_with_its_file_while_it_is_put_is_put_again(
     Client(connected).put_many(key, b"n", key, Counters())
     with closing(SqliteValues(str(path), "t")) as other:
         assert told(other.get_many(key)) == [(b"a", b"n", b"a")]
+
+
+def test_rows_that_go_while_they_are_scanned_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they do where two clean a table."""
+    monkeypatch.setattr(sqlite, "SCANNED_ROWS", 2)
+    path, keys = tmp_path / "cells", binary(b"a", b"b", b"c", b"d", b"e")
+
+    def connected() -> SqliteValues:
+        store = SqliteValues(str(path), "t")
+        store._sql.set_trace_callback(goes)
+        return store
+
+    def goes(statement: str) -> None:
+        if "BETWEEN" in statement:  # whose keys are known by then
+            other.delete_many(keys[:3], binary(b"n", b"n", b"n"))
+
+    with closing(SqliteValues(str(path), "t")) as other:
+        other.put_many(keys, b"n", keys)
+        found = pa.Table.from_batches(Client(connected).scan(Counters()), CELLS)
+    assert [key for key, _, _ in told(found)] == [b"d", b"e"]
 
 
 def _delete_all(folder: Path) -> None:
