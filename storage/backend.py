@@ -98,6 +98,10 @@ class Backend(Protocol):
         """Delete a file, if it is there."""
         ...
 
+    def dismiss(self) -> None:
+        """Delete the root's own folder, and that of half-written files, if nothing is in them."""
+        return
+
     def other_spelling(self, path: str) -> str | None:
         """What the folder of a file is called, where the file system takes another name than that
         of the path for the same; None: as the path says."""

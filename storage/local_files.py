@@ -293,6 +293,11 @@ class LocalFiles:
                 return
         self._drop_empty_folders(os.path.dirname(target))
 
+    def dismiss(self) -> None:
+        self._drop_empty_folders(self._temporary)
+        with suppress(OSError):  # it is not empty, or not there
+            os.rmdir(self._root)
+
     def spares(self, path: str) -> bool:
         with self._asking(path):
             return leads_out(self._root, path)

@@ -332,6 +332,10 @@ class Store:
         while some := list(islice(left, TOGETHER)):
             self.together([partial(self.delete, [path]) for path in some])
 
+    def dismiss(self) -> None:
+        """Nothing more is written here: where no file is left, no folder is, either."""
+        self.backend.dismiss()
+
     def together(self, calls: Sequence[Callable[[], R]], writes: bool = False) -> Sequence[R]:
         """What each call gives, in this order. None needs another one's effect or answer, and of a
         process that dies any part of them may be carried out (`together.py`). `writes`: each of

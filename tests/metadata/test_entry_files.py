@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 from metatable.data.bucket_functions import HASH_SPACE
 from metatable.data.config.options import Options
 from metatable.metadata.hfiles import entry_files
-from metatable.metadata.hfiles.entry_files import build_hfile, cut_ranges, read_run, write_run
+from metatable.metadata.hfiles.entry_files import (
+    build_hfile,
+    cut_ranges,
+    drop_runs,
+    read_run,
+    write_run,
+)
 from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.manifests.pages import HFileRef
 from metatable.metadata.partitions.record_index import RecordIndexPartition, _decode_locations
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.reader import HFileReader
-from metatable.storage.store import Store
+from metatable.storage.store import TEMPORARY, Store
 from tests.long import examples
 
 SALTS = (1, 2)
@@ -128,3 +134,17 @@ def test_a_file_reads_of_runs_what_is_in_its_range(tmp_path: Path) -> None:
     assert ref is not None
     assert ref.entry_count == 1000
     assert 1000 // 3 <= asked[0] <= 1000 // 3 + 2 * len(runs)
+
+
+def test_no_folder_is_left_of_a_scratch_whose_runs_are_dropped(tmp_path: Path, small: None) -> None:
+    """On Spark it is one in the table's own."""
+    Store(tmp_path).put(".hoodie/metatable/hint", b"")
+    scratch, other = (Store(tmp_path / TEMPORARY / name) for name in ("upsert-1", "upsert-2"))
+    runs = [write_run(scratch, "files", pa.table({"key": ["a"]})) for _ in range(2)]
+    write_run(other, "files", pa.table({"key": ["a"]}))
+    drop_runs(scratch, runs[:1])
+    assert [one.path for one in scratch.walk()] == [runs[1].path]
+    drop_runs(scratch, runs)
+    drop_runs(scratch, [])
+    assert [one.name for one in Path(tmp_path, TEMPORARY).iterdir()] == ["upsert-2"]
+    assert len([*other.walk()]) == 1

@@ -104,6 +104,7 @@ def write_run(scratch: Store, partition: str, entries: pa.Table) -> Run:
 def drop_runs(scratch: Store, runs: Iterable[Run]) -> None:
     """Once the HFiles are built."""
     scratch.delete_all(run.path for run in runs if run.path is not None)
+    scratch.dismiss()
 
 
 def read_run(scratch: Store, run: Run) -> Iterator[pa.RecordBatch]:
