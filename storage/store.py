@@ -25,9 +25,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 from metatable.storage.address import normal, texts
 from metatable.storage.arrays import UInt8s
@@ -57,6 +57,12 @@ HELD_BYTES = 64 << 20
 
 TOGETHER = 256
 """Files of a long list that are deleted together."""
+
+MOST_KNOWN = 32
+"""Clients that a process keeps for stores that come again: of a few tables, each with a scratch."""
+
+Texts = frozenset[tuple[str, str]]
+"""Names and values."""
 
 KEPT = (".hoodie/.temp", ".hoodie/metatable/leases")
 """Folders on a disk that every commit fills and empties: they stay. Whose they are
@@ -370,8 +376,10 @@ class Store:
     def __getstate__(self) -> dict[str, object]:
         return {"uri": self.uri, "options": self.options}
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__init__(state["uri"], state["options"])  # type: ignore[misc]
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.uri, self.options = state["uri"], state["options"]
+        self.counters, self._held = Counters(), None
+        self.backend = _backend_again(self.uri, self.options)
 
     def __repr__(self) -> str:
         return f"Store({self.uri!r})"
@@ -444,6 +452,20 @@ def _backend(uri: str, options: Mapping[str, str]) -> Backend:
 
         return Objects(uri, options)
     return LocalFiles(uri, TEMPORARY, _is_durable(options), KEPT)
+
+
+def _backend_again(uri: str, options: Mapping[str, str]) -> Backend:
+    """That of a store which was sent to this process, as it is with each task on Spark: a client of
+    a service stays for the next one, with its connections and the credentials that it was given."""
+    if "://" not in uri:
+        return _backend(uri, options)
+    environment = frozenset(os.environ.items())  # which tells clients where and who they are
+    return _known_backend(os.getpid(), environment, uri, frozenset(options.items()))
+
+
+@lru_cache(MOST_KNOWN)
+def _known_backend(process: int, environment: Texts, uri: str, options: Texts) -> Backend:
+    return _backend(uri, dict(options))
 
 
 def _is_durable(options: Mapping[str, str]) -> bool:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
+import weakref
 from pathlib import Path
 
 import obstore
 import pytest
 from obstore.exceptions import GenericError
 
+from metatable.storage import objects
+from metatable.storage import store as store_module
 from metatable.storage.errors import (
     AccessError,
     CorruptError,
@@ -88,6 +93,65 @@ def test_object_that_azure_did_not_delete_is_asked_for_again_unless_that_is_refu
         with pytest.raises(kind, match=code):
             store.delete(["a"])
         assert asked == ["a"]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses for which clients were made, in order."""
+    made: list[str] = []
+
+    def from_url(uri: str, **_: object) -> object:
+        made.append(uri)
+        return object()
+
+    monkeypatch.setattr(objects, "from_url", from_url)
+    store_module._known_backend.cache_clear()
+    return made
+
+
+def test_a_store_that_comes_again_to_a_process_has_the_client_of_before(made: list[str]) -> None:
+    """As it does with each task on Spark."""
+    sent = pickle.dumps(Store("s3://bucket/t", {"region": "eu-west-1", "timeout": "5"}))
+    made.clear()
+    one, other = pickle.loads(sent), pickle.loads(sent)
+    assert one.backend is other.backend
+    assert one.counters is not other.counters
+    assert one.holding().backend is one.backend
+    others = Store("s3://bucket/t", {"region": "eu-west-2"}), Store("s3://bucket/u", one.options)
+    made.clear()
+    for store in others:
+        assert pickle.loads(pickle.dumps(store)).backend is not one.backend
+    assert made == ["s3://bucket/t", "s3://bucket/u"]
+
+
+def test_who_opens_a_table_anew_has_a_new_client(
+    made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the environment says may have been corrected meanwhile."""
+    sent = pickle.dumps(Store("s3://bucket/t", {}))
+    one = pickle.loads(sent)
+    assert Store("s3://bucket/t", {}).backend is not one.backend
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    assert pickle.loads(sent).backend is not one.backend
+    assert len(made) == 4
+
+
+def test_clients_of_stores_that_do_not_come_again_go(made: list[str]) -> None:
+    count = store_module.MOST_KNOWN + 1
+    sent = [pickle.dumps(Store(f"s3://bucket/{number}")) for number in range(count)]
+    first = weakref.ref(pickle.loads(sent[0]).backend)
+    for one in sent[1:]:
+        pickle.loads(one)
+    gc.collect()
+    assert first() is None
+
+
+@needs_fork
+def test_a_forked_child_has_clients_of_its_own(made: list[str]) -> None:
+    sent = pickle.dumps(Store("s3://bucket/t"))
+    ours = pickle.loads(sent).backend
+    assert forked(lambda: pickle.loads(sent).backend is not ours) == 0
+    assert pickle.loads(sent).backend is ours
 
 
 @needs_fork
