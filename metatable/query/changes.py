@@ -11,16 +11,23 @@ inserted again:
     files ── compared, group by group ──> rows of one group that differ
           ── exchanged by key, settled ──> insert, update, delete
 
+A service such as `cluster` gives all rows to other groups and changes none. So where groups have
+gone and others have come, their rows are settled first by what tells them apart, and only those
+that are left are read whole:
+
+    groups of one version alone ── keys and commits, exchanged by key, settled ──> rows that differ
+                                ── exchanged by group, read ──> as above
+
 The answer is net: of a row that was changed twice the last state counts, and one that came and
 went between the versions is not told. Rows come in no particular order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, tee
+from itertools import chain, pairwise, tee
 from typing import Any
 
 import numpy as np
@@ -63,7 +70,14 @@ PART_BYTES = 32 << 20
 """Bytes of data files per task, and per partition of what differs; in memory it is some times as
 much."""
 
-_GROUP = pa.schema([("before", pa.string()), ("after", pa.string()), (TASK_COLUMN, pa.int32())])
+_GROUP = pa.schema([("before", pa.string()), ("after", pa.string()), ("group", pa.int32())])
+"""A file group, as its slices, and its number."""
+
+_ROW = pa.schema([*_GROUP, ("row", pa.int64()), (CHANGE_TYPE, pa.string()), ("of", pa.int32())])
+"""A row of a group, by their numbers; or, with the row -1, the group itself. `of`: its task."""
+
+_TOLD = pa.schema([*IDENTITY, *_ROW, (TASK_COLUMN, pa.int32())])
+"""The same, and what tells the row from others."""
 
 
 class Changes(Rows):
@@ -139,11 +153,16 @@ class Changes(Rows):
         held = {field.name: field for field in (*IDENTITY, *wanted)}
         read = pa.schema([*held.values()])
         made = pa.schema([*read, (CHANGE_TYPE, pa.string()), (TASK_COLUMN, pa.int32())])
-        compare = partial(_compared, self._after, read, parts)
-        spread = engine.exchange(engine.rows(groups), TASK_COLUMN, parts)
-        rows = engine.map(spread, _GROUP.names[:2], compare, made)
+        settle = partial(_settled, self._after.options.is_global)
+        rows, asked = engine.exchange(engine.rows(groups), TASK_COLUMN, parts), _pairs
+        if groups["before"].null_count and groups["after"].null_count:
+            tell = partial(_told, self._after, parts)
+            rows = engine.map(rows, [*_GROUP.names, TASK_COLUMN], tell, _TOLD)
+            rows = engine.map(engine.exchange(rows, TASK_COLUMN, parts), _TOLD.names, settle, _TOLD)
+            rows, asked = engine.exchange(engine.select(rows, _ROW.names), "of", parts), _pairs_left
+        compare = partial(_compared, self._after, read, parts, asked)
+        rows = engine.map(rows, engine.columns(rows), compare, made)
         if groups["before"].null_count < len(groups):  # else nothing has left a group
-            settle = partial(_settled, self._after.options.is_global)
             rows = engine.map(engine.exchange(rows, TASK_COLUMN, parts), made.names, settle, made)
         return engine.select(rows, [*wanted.names, CHANGE_TYPE])
 
@@ -159,9 +178,10 @@ class Changes(Rows):
             slices.setdefault((one.partition_path, one.file_id), [None, None])[1] = one.encode()
         size_bytes = gone.total_bytes + come.total_bytes
         parts = max(slots, -(-size_bytes // PART_BYTES))
-        tasks = [place % parts for place in range(len(slices))]
+        numbers = np.arange(len(slices), dtype=np.int32)
         columns = [*zip(*slices.values(), strict=True)] or [(), ()]
-        return pa.table([*map(list, columns), tasks], schema=_GROUP), parts
+        groups = pa.table([*map(list, columns), numbers], schema=_GROUP)
+        return groups.append_column(TASK_COLUMN, pa.array(numbers % parts, pa.int32())), parts
 
 
 def _not_in(some: FileSystemView, others: FileSystemView) -> FileSystemView:
@@ -170,27 +190,70 @@ def _not_in(some: FileSystemView, others: FileSystemView) -> FileSystemView:
     return some.take(np.flatnonzero(~known.to_numpy(zero_copy_only=False)))
 
 
+def _told(
+    view: TableView, parts: int, batches: Iterator[pa.RecordBatch], counters: Counters
+) -> Iterator[pa.RecordBatch]:
+    """Task: file groups in; out they are again, and all rows of those that one version alone has,
+    by what tells them apart, dealt by their key."""
+    view, groups = view.counting(counters), pa.Table.from_batches([*batches])
+    itself = groups.append_column("of", groups[TASK_COLUMN])
+    itself = itself.append_column("row", pa.repeat(-1, len(groups)))
+    itself = itself.append_column(CHANGE_TYPE, pa.repeat("", len(groups)))
+    for batch in itself.to_batches():
+        yield _filled(batch)
+    alone = groups.filter(pc.or_(groups["before"].is_null(), groups["after"].is_null()))
+    found = _found(view, _pairs(alone.to_batches()), IDENTITY)
+    for number, task, of_group in zip(alone["group"], alone[TASK_COLUMN], found, strict=True):
+        row = 0
+        for batch in of_group:
+            count = batch.num_rows
+            told = batch.append_column("group", pa.repeat(number, count))
+            told = told.append_column("row", pa.array(np.arange(row, row + count)))
+            told = told.append_column("of", pa.repeat(task, count))
+            yield _filled(told.append_column(TASK_COLUMN, _dealt(view, batch, parts)))
+            row += count
+
+
+def _filled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Null in those columns of `_TOLD` that it has not."""
+    for field in _TOLD:
+        if field.name not in batch.schema.names:
+            batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
+    return batch.select(_TOLD.names)
+
+
 def _compared(
     view: TableView,
     read: pa.Schema,
     parts: int,
+    asked: Callable[[Iterable[pa.RecordBatch]], Iterator[_Pair]],
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
-    """Task: file groups in; out the rows that differ within each, dealt by their key."""
+    """Task: what is `asked` of file groups in; out the rows that differ within each, dealt by their
+    key."""
     view = view.counting(counters)
+    for rows in chain.from_iterable(_found(view, asked(batches), read)):
+        yield rows.append_column(TASK_COLUMN, _dealt(view, rows, parts))
+
+
+def _found(
+    view: TableView, pairs: Iterable[_Pair], read: pa.Schema
+) -> Iterator[Iterable[pa.RecordBatch]]:
+    """Of each file group the rows that differ, in batches."""
 
     def differing(pair: _Pair) -> Iterable[pa.RecordBatch]:
         rows = _differing(view, pair, read)
         return [*rows] if pair.size_bytes <= TOGETHER_BYTES else rows
 
-    pairs = (_Pair.decode(*row.values()) for batch in batches for row in batch.to_pylist())
     given = _with_logs(view, pairs, _unknown(view, read))
-    found = together_far(view.store, differing, given, lambda pair: pair.size_bytes)
-    for rows in chain.from_iterable(found):
-        texts = identities(view.options.is_global, rows[KEY], rows[PATH])
-        dealt = xxh64(texts, 0) % np.uint64(parts)
-        yield rows.append_column(TASK_COLUMN, pa.array(dealt.astype(np.int32)))
+    return together_far(view.store, differing, given, lambda pair: pair.size_bytes)
+
+
+def _dealt(view: TableView, rows: pa.RecordBatch, parts: int) -> pa.Array:
+    """The task of each row, by its key."""
+    texts = identities(view.options.is_global, rows[KEY], rows[PATH])
+    return pa.array((xxh64(texts, 0) % np.uint64(parts)).astype(np.int32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +265,8 @@ class _Pair:
     logs_before: ReadLogs | None = None
     logs_after: ReadLogs | None = None
     """What gives the logs of these, read with those of other pairs; None: each reads its own."""
+    left: pa.Table | None = None
+    """Of one that one version alone has, which rows differ (`_ROW`); None: nobody has looked."""
 
     @classmethod
     def decode(cls, *texts: str | None) -> _Pair:
@@ -216,6 +281,25 @@ class _Pair:
     def is_small(self) -> bool:
         """Whether the rows as they are in the later version are read once."""
         return self.after is not None and self.after.size_bytes <= SMALL_BYTES
+
+
+def _pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Pair]:
+    """These file groups."""
+    for batch in batches:
+        yield from map(_Pair.decode, batch["before"].to_pylist(), batch["after"].to_pylist())
+
+
+def _pairs_left(batches: Iterable[pa.RecordBatch]) -> Iterator[_Pair]:
+    """The file groups among these rows, but those of one version alone of which no row is left."""
+    rows = pa.Table.from_batches([*batches]).sort_by([("group", "ascending"), ("row", "ascending")])
+    starts = np.flatnonzero(rows["row"].to_numpy() < 0)
+    for start, end in pairwise([*starts.tolist(), len(rows)]):
+        pair = _Pair.decode(*(rows[name][start].as_py() for name in ("before", "after")))
+        left = rows.slice(start + 1, end - start - 1)
+        if pair.before and pair.after:
+            yield pair
+        elif len(left):
+            yield replace(pair, left=left)
 
 
 def _with_logs(view: TableView, pairs: Iterable[_Pair], others: pa.Schema) -> Iterator[_Pair]:
@@ -245,6 +329,12 @@ def _differing(view: TableView, pair: _Pair, read: pa.Schema) -> Iterator[pa.Rec
     )
     was, now = _states(was_read), _states(now_read)
     held = now_read if pair.is_small else None
+    if pair.left is not None:
+        chosen, kinds = pair.left["row"].to_numpy(), pair.left[CHANGE_TYPE]
+        for file, states in ((before, was), (after, now)):
+            if file is not None:
+                yield from _rows_of(view, file, read, states, chosen, kinds, held)
+        return
     places = places_in(was[KEY], now[KEY])
     if after is not None:
         differs = np.flatnonzero(

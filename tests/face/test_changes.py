@@ -93,6 +93,13 @@ def _history(
         elif kind == "delete":
             model.delete(rows)
             table.delete(arrow(rows))
+        elif kind == "cluster":
+            model.upsert([])  # no row changes, and a rollback undoes it
+            table.cluster(by="v")
+        elif kind == "overwrite":
+            rows = _of_a_city(model, rows, draw.choice(["ny", "sf", "la"]))
+            model.overwrite(rows)
+            table.insert_overwrite(arrow(rows))
         else:
             model.upsert(rows)
             table.upsert(arrow(rows))
@@ -102,6 +109,12 @@ def _history(
             states[table.version] = model.rows
             of_instant.setdefault(table.instant, []).append(table.version)
     return states
+
+
+def _of_a_city(model: Model, rows: Sequence[Row], city: str) -> list[Row]:
+    """These rows there, but those that would have to move."""
+    there = [one | {"city": city} for one in rows]
+    return [one for one in there if model.rows.get(model.identity(one), one)["city"] == city]
 
 
 def _expected(before: Told, after: Told) -> Iterator[tuple[Identity, Row]]:
@@ -142,6 +155,73 @@ def test_changes_between_any_two_versions_are_those_of_a_dict(
             changes = table.changes(since, until)
             assert (changes.since, changes.until) == (since, until)
             _check(changes.to_arrow().to_pylist(), model, states[since], states[until])
+
+
+@pytest.mark.each_once
+@pytest.mark.both_table_types
+@pytest.mark.parametrize("seed", range(20 if LONG else 1))
+@pytest.mark.parametrize("scope", ["global", "partition"])
+def test_so_are_those_between_versions_of_other_file_groups(
+    table_uri: str, scope: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)
+    monkeypatch.setattr("metatable.query.changes.PART_BYTES", draw.choice([1 << 11, 32 << 20]))
+    monkeypatch.setattr("metatable.query.changes.SMALL_BYTES", draw.choice([0, 1 << 20]))
+    model = Model(scope == "global", ordering=False)
+    options = {"stats_columns": 3, "small_file_bytes": draw.choice([0, 1 << 20])}
+    table = _created(table_uri, "record", scope, **options)
+    states = {0: {}, **_history(table, model, draw, 1, ["upsert"])}
+    states |= _history(table, model, draw, 8, (*KINDS, "cluster", "overwrite"))
+    anew = [row(number, 5) for number in range(4, 9)]
+    model.overwrite(anew, ["ny", "sf", "la"])
+    table.insert_overwrite(arrow(anew), by="table")
+    states[table.version] = model.rows
+    both = 0
+    for since, until in combinations_with_replacement(sorted(states), 2):
+        if until:
+            changes = table.changes(since, until)
+            _check(changes.to_arrow().to_pylist(), model, states[since], states[until])
+            groups, _ = changes._groups(1)
+            both += groups["before"].null_count > 0 < groups["after"].null_count
+    assert both
+
+
+def _whole_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows are exchanged with all their columns, task by task."""
+    counts: list[int] = []
+
+    def counted(is_global: bool, batches: Iterator[pa.RecordBatch], counters: Counters) -> Any:
+        given = [*batches]
+        counts.extend(one.num_rows for one in given if "v" in one.schema.names)
+        return _settled(is_global, iter(given), counters)
+
+    monkeypatch.setattr("metatable.query.changes._settled", counted)
+    return counts
+
+
+@pytest.mark.both_table_types
+@pytest.mark.parametrize("small_bytes", [0, 1 << 20])
+def test_only_rows_that_differ_are_exchanged_whole_where_all_lie_elsewhere(
+    table_uri: str, small_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metatable.query.changes.SMALL_BYTES", small_bytes)
+    table = _created(table_uri, "record", "global", stats_columns=3)
+    for start in range(3):  # which overlap in v
+        table.insert(arrow([row(number, number) for number in range(start, 30, 3)]))
+    table.insert(arrow([row(90, city="sf")]))
+    seen, counts = table.version, _whole_rows(monkeypatch)
+    assert table.cluster(by="v").files_before
+    assert told(table.changes(seen)) == []
+    assert sum(counts) == 0
+    table.upsert(arrow([row(3, v=99), row(4, v=99, city="la"), row(5, v=99, city="sf")]))
+    table.delete(arrow([row(6)]))
+    table.insert(arrow([row(91)]))
+    assert told(table.changes(seen)) == [
+        *((f"k0{number}", "update", 99) for number in (3, 4, 5)),
+        ("k06", "delete", 6),
+        ("k91", "insert", 0),
+    ]
+    assert sum(counts) == 6  # that of k05 as it was, too: where it is now others were before
 
 
 @pytest.mark.both_table_types

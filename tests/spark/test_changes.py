@@ -10,6 +10,8 @@ import pyarrow as pa
 
 import metatable
 from tests.every_kind import made_rows
+from tests.model import SCHEMA as PLAIN
+from tests.model import Row, arrow
 from tests.spark.test_scan import SCHEMA
 
 
@@ -40,6 +42,32 @@ def test_changes_on_spark_are_those_in_process(spark: Any, tmp_path: Path) -> No
     for name in changes.schema.names:
         as_found = expected[name].cast(found[name].type)
         assert _texts(found[name]) == _texts(as_found), name
+
+
+def test_on_spark_too_rows_that_only_lie_elsewhere_have_not_changed(
+    spark: Any, tmp_path: Path
+) -> None:
+    options = {"file_rows": 20, "small_file_bytes": 0, "key_scope": "global"}
+    table = metatable.create(
+        str(tmp_path / "t"), PLAIN, key="id", partition_by="city", index="record", options=options
+    )
+    for start in range(3):  # which overlap in v
+        table.insert(arrow([row(number) for number in range(start, 120, 3)]))
+    table.insert(arrow([row(900, "sf")]))
+    seen = table.version
+    assert table.cluster(by="v").files_before
+    assert table.changes(seen).to_spark(spark).toArrow().num_rows == 0
+    table.upsert(arrow([row(3), row(4, "la"), row(5, "sf")]))
+    table.delete(arrow([row(6)]))
+    table.insert(arrow([row(901)]))
+    found = table.changes(seen).to_spark(spark).toArrow().sort_by("id")
+    assert found.equals(table.changes(seen).to_arrow().sort_by("id").cast(found.schema))
+    kinds = ["update", "update", "update", "delete", "insert"]
+    assert found["_change_type"].to_pylist() == kinds
+
+
+def row(number: int, city: str = "ny") -> Row:
+    return {"id": f"k{number:03}", "city": city, "v": number, "ts": 0}
 
 
 def _texts(column: pa.ChunkedArray) -> list[str]:
