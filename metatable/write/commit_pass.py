@@ -227,7 +227,7 @@ class _Attempt:
             _log.info("looking keys up for %s on version %d", self.operation, snapshot.version)
             located = self._look(index)(self.engine, self._rows(snapshot), snapshot)
             if self.operation == MERGE:
-                located = made_whole(self.engine, located, snapshot)
+                located = made_whole(self.engine, located, snapshot, self.given.count)
             with (
                 self.engine.keep(located) as located,
                 self._profiled(index, located, snapshot) as known,

@@ -37,8 +37,11 @@ from metatable.write.profile import NAMED_KEYS
 
 __all__ = ["made_whole"]
 
-ROWS_TOGETHER = 1 << 17
-"""Rows that are held while the files are read that hold their keys,"""
+TASK_ROWS = 1 << 17
+"""Rows, about, that a task is given: all those of some files, each of which it reads once."""
+
+ROWS_TOGETHER = 1 << 20
+"""Rows that it holds while it reads; of more, where many fall to it, it reads files again,"""
 
 BYTES_TOGETHER = 64 << 20
 """or fewer, where they are more than this."""
@@ -49,8 +52,9 @@ TASKS_PER_SLOT = 3
 _TASK = pa.schema([pa.field(TASK_COLUMN, pa.int32())])
 
 
-def made_whole(engine: Engine[Any], located: Any, view: TableView) -> Any:
-    """`located` (texts, some columns, where each key is) with all columns of the table; lazy.
+def made_whole(engine: Engine[Any], located: Any, view: TableView, given: int) -> Any:
+    """`located` (texts, some columns, where each key is), which are `given` rows, with all columns
+    of the table; lazy.
 
     Raises UsageError, when it runs, for new keys that lack what no stored row can give them.
     """
@@ -58,7 +62,7 @@ def made_whole(engine: Engine[Any], located: Any, view: TableView) -> Any:
     absent = [name for name in view.schema.names if name not in names]
     if not absent:
         return located
-    tasks = engine.slots * TASKS_PER_SLOT
+    tasks = max(engine.slots * TASKS_PER_SLOT, -(-given // TASK_ROWS))
     spread = engine.extend(located, [KEY, LOCATION_COLUMN], partial(_by_file, tasks), _TASK)
     schema = engine.schema(located)
     texts = [schema.field(name) for name in (KEY, PATH)]
