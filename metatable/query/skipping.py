@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from metatable.data.columns.schema import META_FIELDS
 from metatable.data.file_groups.file_system_view import FileSystemView
-from metatable.metadata.partitions.column_stats import FEW_PARTITIONS
-from metatable.metadata.view import TableView
+from metatable.metadata.view import FEW_PARTITIONS, TableView
 from metatable.query.bounds import Bounds, may_hold, partition_bounds
 from metatable.query.expressions import Expression
 from metatable.query.predicates import columns_of

@@ -6,8 +6,9 @@ range of keys, cut at quantiles of the sample.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -17,17 +18,30 @@ from metatable.data.file_groups.file_system_view import FileSystemView
 from metatable.data.file_groups.slices import FileSlice
 from metatable.data.rows.samples import Sample
 from metatable.index import create_index
-from metatable.metadata.view import TableView
+from metatable.metadata.view import TableView, each_slices
 from metatable.storage.arrays import Bools
 from metatable.write.profile import are_open
 
-__all__ = ["Bin", "Bins", "Inserts", "bins_for", "inserts_of", "new_bins", "rooms"]
+__all__ = [
+    "Bin",
+    "Bins",
+    "Inserts",
+    "SmallFiles",
+    "bins_for",
+    "inserts_of",
+    "new_bins",
+    "rooms",
+    "small_files",
+]
 
 GROUP_BYTES = 1 << 30
 """Rows in memory that one commit puts into one file group, however well they compress."""
 
 SMALL_FILES = 64
 """The most small files of a partition that one commit fills up."""
+
+PARTITIONS_TOGETHER = 256
+"""Table partitions whose small files' rows are looked up at once."""
 
 BEGUN = 0.02
 """Share of a file's bytes that a small file's mean row does not tell of: a page begun by its last
@@ -69,33 +83,36 @@ Bins = tuple[tuple[str, ...], list[Bin], list[int]]
 than there are texts) the number of its bin."""
 
 
-def bins_for(view: TableView, path: str, inserts: Inserts, fills: bool = True) -> Bins:
-    """All inserts of a partition, small files first unless the commit does not fill files."""
+SmallFiles = list[tuple[FileSlice, int]]
+"""Files of a partition that may be filled up, smallest first, with their row counts."""
+
+
+def bins_for(options: Options, inserts: Inserts, small: SmallFiles) -> Bins:
+    """All inserts of a partition, its small files first."""
     left = inserts.rows
     bins: list[Bin] = []
-    room, width = rooms(view, path, inserts) if fills else ([], inserts.width)
-    for small, most in room:
+    room, width = rooms(options, inserts, small)
+    for file, most in room:
         if left > 0:
-            bins.append((small, min(left, most)))
+            bins.append((file, min(left, most)))
             left -= bins[-1][1]
-    bins += new_bins(view.options, inserts, left, width)
+    bins += new_bins(options, inserts, left, width)
     cuts, kept = inserts.cut(np.cumsum([0, *(rows for _, rows in bins)])[:-1].tolist())
     return cuts, [bins[place] for place in kept.tolist()], [*range(len(kept))]
 
 
-def rooms(view: TableView, path: str, inserts: Inserts) -> tuple[list[Bin], float]:
+def rooms(options: Options, inserts: Inserts, small: SmallFiles) -> tuple[list[Bin], float]:
     """(small files with how many rows each may be given; bytes of a row, stored where there are
     such files). One is left alone where its room is less than what samples may be wrong by."""
-    options = view.options
     found: list[Bin] = []
     width, most = inserts.width, options.file_bytes * (1 - BEGUN)
-    for small, held in _small_files(view, path):
+    for file, held in small:
         # of few rows it is the footer that takes the bytes, and no row is stored wider than it is
-        width = min(small.size_bytes / max(held, 1), inserts.width)
-        room = min(options.file_rows - held, int((most - small.size_bytes) / width))
+        width = min(file.size_bytes / max(held, 1), inserts.width)
+        room = min(options.file_rows - held, int((most - file.size_bytes) / width))
         rows = min(room - inserts.slack, inserts.memory_rows)
         if rows > 0:
-            found.append((small, rows))
+            found.append((file, rows))
     return found, width
 
 
@@ -108,21 +125,32 @@ def new_bins(options: Options, inserts: Inserts, rows: int, width: float) -> lis
     return [(None, hi - lo) for lo, hi in pairwise(borders)]
 
 
-def _small_files(view: TableView, path: str) -> list[tuple[FileSlice, int]]:
-    """Files of a partition that may be filled up, smallest first, with their row counts; with logs
-    where the index finds keys in them, or every other commit would open some more. Groups that wait
-    for something scheduled are left alone, unless groups begin with logs."""
-    limit, options = view.options.small_file_bytes, view.options
-    if not limit:
-        return []
-    files = view.slices(path)  # a partition may have many: no object per file
+def small_files(view: TableView, partition_paths: Sequence[str]) -> Iterator[SmallFiles]:
+    """The small files of each of these table partitions; with logs where the index finds keys in
+    them, or every other commit would open some more. Groups that wait for something scheduled are
+    left alone, unless groups begin with logs."""
+    options = view.options
+    if not options.small_file_bytes:
+        yield from ([] for _ in partition_paths)
+        return
+    files_of = each_slices(view, partition_paths)
     on_logs = options.has_logs and create_index(options).indexes_logs
+    left = iter(partition_paths)
+    while some := list(islice(left, PARTITIONS_TOGETHER)):
+        small = [_smallest(files_of(path), options, on_logs) for path in some]
+        counts = iter(view.row_counts([*chain(*small)], at_most=on_logs).tolist())
+        for files in small:
+            told = zip(files, islice(counts, len(files)), strict=True)
+            yield [(one, held) for one, held in told if held >= 0]
+
+
+def _smallest(files: FileSystemView, options: Options, on_logs: bool) -> list[FileSlice]:
+    """Those of a partition's files, which may be many: no object is made of each."""
     sizes = files.slice_sizes if on_logs else files.sizes
-    below = np.flatnonzero((sizes < limit) & _take_more(files, options, on_logs))
+    may_grow = (sizes < options.small_file_bytes) & _take_more(files, options, on_logs)
+    below = np.flatnonzero(may_grow)
     smallest = below[np.argsort(sizes[below], kind="stable")[:SMALL_FILES]]
-    small = [files[place] for place in smallest.tolist()]
-    counts = view.row_counts(small, at_most=on_logs).tolist()
-    return [(one, held) for one, held in zip(small, counts, strict=True) if held >= 0]
+    return [files[place] for place in smallest.tolist()]
 
 
 def _take_more(files: FileSystemView, options: Options, on_logs: bool) -> Bools:

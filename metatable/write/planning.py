@@ -7,7 +7,7 @@ partition, or where the index's placement puts them.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from metatable.data.keys.row_order import BY_KEY, RowOrder
 from metatable.index.protocol import Index
 from metatable.metadata.view import TableView
 from metatable.storage.errors import CorruptError
-from metatable.write.bins import Bins, Inserts, bins_for, inserts_of
+from metatable.write.bins import Bins, Inserts, bins_for, inserts_of, small_files
 from metatable.write.plan import NO_TASK, GroupPlan, WritePlan, whole_file
 from metatable.write.ranged_bins import ranged_bins
 
@@ -56,8 +56,9 @@ def planned(
     if operation != DELETE:
         for path, file_id, base, weight in _placed(view, profile):
             chosen.add(path, file_id, base, weight)
-        for path, inserts in inserts_of(profile).items():
-            binned = _binned(view, path, inserts, operation, order)
+        opened = inserts_of(profile)
+        each = zip(opened.items(), _binned(view, opened, operation, order), strict=True)
+        for (path, inserts), binned in each:
             bins[path] = chosen.add_bins(path, inserts, binned, anew=not index.indexes_logs)
     logs = view.options.has_logs and operation not in OVERWRITING
     tasks, spread = _spread(chosen.loads(logs), slots)
@@ -87,12 +88,16 @@ def rewriting(slices: Sequence[FileSlice], instant: str, slots: int) -> WritePla
     return WritePlan(instant, DELETE, chosen.planned(instant, spread), {}, None, True, tasks)
 
 
-def _binned(view: TableView, path: str, inserts: Inserts, operation: str, order: RowOrder) -> Bins:
-    """The bins of a partition; small files are filled but by what opens groups of its own."""
-    fills = operation not in (*OVERWRITING, BULK_INSERT)
-    if fills and order.columns:
-        return ranged_bins(view, path, inserts, order)
-    return bins_for(view, path, inserts, fills)
+def _binned(
+    view: TableView, opened: Mapping[str, Inserts], operation: str, order: RowOrder
+) -> Iterator[Bins]:
+    """The bins of each partition; small files are filled but by what opens groups of its own."""
+    if operation in (*OVERWRITING, BULK_INSERT):
+        return (bins_for(view.options, inserts, []) for inserts in opened.values())
+    if order.columns:
+        return ranged_bins(view, opened, order)
+    told = zip(opened.values(), small_files(view, [*opened]), strict=True)
+    return (bins_for(view.options, inserts, small) for inserts, small in told)
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ from metatable.metadata.hfiles.payload import (
     schema_text,
 )
 from metatable.metadata.partitions.files import hold_partitions, view_of_partition, view_of_table
-from metatable.metadata.view import StatsColumn
+from metatable.metadata.view import FEW_PARTITIONS, StatsColumn
 from metatable.metadata.written import WrittenSlice
 from metatable.storage.arrays import Bools, Int64s, UInt64s
 from metatable.storage.byte_columns import byte_layout
@@ -61,12 +61,7 @@ __all__ = [
 
 RECORD_KEY = META_COLUMNS[2]
 
-FEW_PARTITIONS = 16
-"""Up to so many table partitions are read one by one; beyond, the whole column is."""
-
-
 _TOLD = ["minimum", "maximum", "null_count", "value_count"]
-
 
 _NAME = "column_stats"
 
