@@ -19,7 +19,7 @@ Counted: `tag.keys`, `tag.files` (in the partitions met), `tag.files_after_range
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
@@ -42,12 +42,13 @@ from metatable.index.locations import LOCATION_FIELD
 from metatable.index.presence import BATCH_KEYS, chunks, confirmed, hold, validate
 from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.view import TableView
+from metatable.storage import cache
 from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.ordering import PrefixIndex, same_as_previous, sort_order
 from metatable.storage.threads import in_order
 
-__all__ = ["BloomIndex", "LookupSource", "Ranges", "candidates", "key_slices"]
+__all__ = ["BloomIndex", "LookupSource", "Ranges", "candidates", "keep_apart", "key_slices"]
 
 APART = 4096
 """So many keys of a table partition, on average, are put in order by themselves."""
@@ -146,6 +147,14 @@ class Ranges:
         """The ranges of some of the files (`rows` ascending)."""
         places = pa.array(rows)
         return Ranges(self.files.take(rows), self.minimum.take(places), self.maximum.take(places))
+
+
+def keep_apart(whole: Ranges, keys: Mapping[str | None, Hashable]) -> None:
+    """Put the ranges of these table partitions into the process's cache, each under its key."""
+    rows = dict(whole.files.by_folder())
+    for path, key in keys.items():
+        ranges = whole.take(rows.get(path or "", np.zeros(0, np.int64)))
+        cache.shared.offer(key, ranges, ranges.size_bytes)
 
 
 def locate(

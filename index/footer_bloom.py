@@ -11,7 +11,7 @@ Counted, besides the levels: `data.footers_read`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -22,10 +22,10 @@ import pyarrow as pa
 from metatable.data.base_files.key_footer import HudiFilter, KeyFooter, read_key_footer
 from metatable.data.file_groups.file_system_view import FileSystemView
 from metatable.data.file_groups.slices import DataFile, FileSlice
-from metatable.index.bloom_lookup import BloomIndex, Ranges, key_slices
+from metatable.index.bloom_lookup import BloomIndex, Ranges, keep_apart, key_slices
 from metatable.index.key_filters import AskedKeys, HashFilters, HudiKeyFilter, KeyFilter, NoFilter
 from metatable.index.protocol import register
-from metatable.metadata.view import TableView
+from metatable.metadata.view import FEW_PARTITIONS, TableView
 from metatable.storage import cache
 from metatable.storage.cache import cached
 from metatable.storage.errors import UpgradeError
@@ -40,6 +40,9 @@ __all__ = ["FooterBloomIndex", "FooterSource", "denied_by_footer"]
 READ_TOGETHER = 64
 """Footers that are read from afar at once."""
 
+FILES_TOGETHER = 4096
+"""Files of which footers are held until their bounds are columns."""
+
 
 @dataclass(frozen=True, slots=True)
 class FooterSource:
@@ -49,20 +52,30 @@ class FooterSource:
     late: bool = False
 
     def fetch(self, view: TableView, partition_paths: Sequence[str | None]) -> None:
-        if view.store.is_distant and not self.late:
-            files = (one.base for path in partition_paths for one in view.slices(path))
-            _hold(view.store, files)
+        """The files of many table partitions are listed as one, and their footers read together. Of
+        those of a few the first are fetched together, from afar."""
+        keys = {path: self._key(view, path) for path in partition_paths}
+        unknown = {path: key for path, key in keys.items() if cache.shared.get(key) is None}
+        if len(unknown) > FEW_PARTITIONS:
+            every = view.slices()
+            asked = every.take(every.within([path for path in unknown if path is not None]))
+            keep_apart(self._read(view, asked), unknown)
+        elif view.store.is_distant and not self.late:
+            _hold(view.store, (one.base for path in unknown for one in view.slices(path)))
 
     def ranges(self, view: TableView, partition_path: str | None) -> Ranges:
-        if self.late:
-            files = view.slices(partition_path)
-            came = np.flatnonzero(view.came(files))
-            return _ranges(view.store, files.take(came))
         return cached(
-            ("footer-ranges", view.identity, partition_path),
-            lambda: _ranges(view.store, view.slices(partition_path)),
+            self._key(view, partition_path),
+            lambda: self._read(view, view.slices(partition_path)),
             lambda ranges: ranges.size_bytes,
         )
+
+    def _key(self, view: TableView, partition_path: str | None) -> Hashable:
+        return "footer-ranges", view.identity, partition_path, self.late
+
+    def _read(self, view: TableView, files: FileSystemView) -> Ranges:
+        came = files.take(np.flatnonzero(view.came(files))) if self.late else files
+        return _ranges(view.store, came)
 
     def filters(
         self, view: TableView, slices: Sequence[FileSlice]
@@ -85,6 +98,15 @@ def denied_by_footer(store: Store, file: DataFile, record_keys: pa.Array) -> int
 
 def _ranges(store: Store, slices: FileSystemView) -> Ranges:
     """The ranges of these slices; footers that are not known are read."""
+    rows = np.arange(len(slices))
+    starts = range(0, max(len(rows), 1), FILES_TOGETHER)
+    parts = (slices.take(rows[start : start + FILES_TOGETHER]) for start in starts)
+    bounds = zip(*(_bounds(store, part) for part in parts), strict=True)
+    return Ranges(slices, *map(pa.concat_arrays, bounds))
+
+
+def _bounds(store: Store, slices: Sequence[FileSlice]) -> tuple[pa.Array, pa.Array]:
+    """The least and the greatest key of each of these."""
     files = [one.base for one in slices]
     kept = [cache.shared.get(_footer_key(store, file)) for file in files]
     missing = [files[place] for place, one in enumerate(kept) if one is None]
@@ -93,7 +115,7 @@ def _ranges(store: Store, slices: FileSystemView) -> Ranges:
     footers = [next(read)[0] if one is None else one for one in kept]
     minimum = pa.array([one.minimum for one in footers], pa.string())
     maximum = pa.array([one.maximum for one in footers], pa.string())
-    return Ranges(slices, minimum, maximum)
+    return minimum, maximum
 
 
 def _all_read(

@@ -15,19 +15,16 @@ import pyarrow as pa
 
 from metatable.data.config.options import Options
 from metatable.data.file_groups.slices import FileSlice
-from metatable.index.bloom_lookup import BloomIndex, Ranges
+from metatable.index.bloom_lookup import BloomIndex, Ranges, keep_apart
 from metatable.index.key_filters import HashFilters, KeyFilter
 from metatable.index.protocol import register
 from metatable.metadata.partitions.bloom_filter import SEED, BloomFilterPartition
 from metatable.metadata.partitions.column_stats import RECORD_KEY
-from metatable.metadata.view import TableView
+from metatable.metadata.view import FEW_PARTITIONS, TableView
 from metatable.storage import cache
 from metatable.storage.cache import cached
 
 __all__ = ["MetadataBloomIndex", "MetadataSource"]
-
-FEW_PARTITIONS = 16
-"""Up to so many table partitions are read one by one; beyond, all are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +39,9 @@ class MetadataSource:
         a tenth as long as all of a hundred thousand files. What those of a few begin with is
         fetched together, from afar."""
         keys = {path: self._key(view, path) for path in partition_paths}
-        unknown = [path for path, key in keys.items() if cache.shared.get(key) is None]
+        unknown = {path: key for path, key in keys.items() if cache.shared.get(key) is None}
         if len(unknown) > FEW_PARTITIONS:
-            whole = self._read(view, None)
-            rows = dict(whole.files.by_folder())
-            for path in unknown:
-                ranges = whole.take(rows.get(path or "", np.zeros(0, np.int64)))
-                cache.shared.offer(keys[path], ranges, ranges.size_bytes)
+            keep_apart(self._read(view, None), unknown)
         else:
             view.hold_stats([RECORD_KEY], [path for path in unknown if path is not None])
 

@@ -12,11 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import metatable
+from benchmarks.rounds import Rounds
 from metatable.data.base_files import key_footer
 from metatable.index import footer_bloom
 from metatable.index.footer_bloom import FooterBloomIndex, FooterSource
 from metatable.index.key_filters import AskedKeys, HashFilters, HudiKeyFilter, NoFilter
 from metatable.index.metadata_bloom import MetadataSource
+from metatable.metadata.hfiles import entries
 from metatable.metadata.manifests.versions import load_newest
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache
@@ -24,6 +26,7 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 from metatable.write import new_slice
+from tests import far
 from tests.index.rows import make, rows, told_tags
 
 KEY = "_hoodie_record_key"
@@ -258,6 +261,39 @@ def test_a_file_that_is_gone_is_told(table: metatable.Table) -> None:
     Path(table.uri, table.files()[0].path).unlink()
     with pytest.raises(CorruptError, match="file is missing"):
         table.tag_locations(rows(0, 60))
+
+
+# many table partitions
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_files_of_many_partitions_are_listed_and_footers_read_together(
+    late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, backend = far.far(far.made(far.in_memory(), "cow", "bloom"), Rounds)
+    monkeypatch.setattr(entries, "SMALL_ENTRIES", 0)
+    monkeypatch.setattr(footer_bloom, "READ_TOGETHER", 4)
+    monkeypatch.setattr(footer_bloom, "FILES_TOGETHER", 20)
+    view = table._snapshot(None)
+    view = view.since(1) if late else view
+    asked, slices = [], Snapshot.slices
+
+    def noting(held: Snapshot, path: str | None = None) -> Any:
+        asked.append(path)
+        return slices(held, path)
+
+    monkeypatch.setattr(Snapshot, "slices", noting)
+    source, paths = FooterSource(late), [f"day=d{n:02}" for n in range(1, far.DAYS + 3)]
+    source.fetch(view, paths)
+    found = [source.ranges(view, path) for path in paths]
+    assert asked == [None]
+    assert sum(far.data_rounds(backend)) == far.DAYS - 1, "of the partitions that are asked for"
+    assert len(far.data_rounds(backend)) <= 6
+    cache.clear()
+    for path, one in zip(paths, found, strict=True):
+        alone = source.ranges(view, path)
+        assert one.files.paths.equals(alone.files.paths)
+        assert (one.minimum, one.maximum) == (alone.minimum, alone.maximum)
 
 
 # what came since
