@@ -43,7 +43,7 @@ from metatable.metadata.partitions.record_index import RecordIndexPartition
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.partitions.stored import partitions_of
 from metatable.metadata.view import Located
-from metatable.metadata.written import NO_KEYS, WrittenSlice, entries_of
+from metatable.metadata.written import NO_KEYS, WrittenSlice, entries_of, sure_of_stats
 from metatable.results import Fault
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
@@ -120,6 +120,7 @@ def _check_stats(
     view: Snapshot, partition: MetadataPartition, held: Sequence[Held]
 ) -> Iterator[_Checked]:
     """`column_stats` is held against the values: all files of the slices by one lookup."""
+    sure = sure_of_stats(view.table_schema, view.options)
     asked = [
         (_OfFile(one, place), stat)
         for one in held
@@ -140,6 +141,8 @@ def _check_stats(
         stored = _decoded(values.slice(begin, len(group)), group[0][1].type)
         begin += len(group)
         for (one, stat), found in zip(group, stored, strict=True):
+            if found == _NO_ENTRY and stat.column not in sure:
+                continue
             told = found if isinstance(found, str) else _stats_fault(one.file.name, stat, found)
             if told:
                 path = one.file.path
@@ -164,13 +167,15 @@ def _column_of(pair: tuple[_OfFile, ColumnStats]) -> tuple[str, str]:
     return pair[1].column, str(pair[1].type)
 
 
+_NO_ENTRY = "expected an entry, found none"
+
 _NO_VALUES = (CorruptError, ValueError, OverflowError)
 """Also days and times that no value of the interpreter's holds: none of ours is a bound."""
 
 
 def _decoded(values: pa.Array, kind: pa.DataType) -> list[dict[str, Any] | str]:
     """Stored statistics of one column, or what is wrong with them."""
-    told: list[dict[str, Any] | str] = ["expected an entry, found none"] * len(values)
+    told: list[dict[str, Any] | str] = [_NO_ENTRY] * len(values)
     there = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)).tolist()
     type = None if pa.types.is_nested(kind) else kind
     try:

@@ -46,8 +46,8 @@ SMALL_BYTES = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Held:
     """A live slice that could be read: the keys and partition paths of its rows, logs merged in;
-    the keys of its base file; statistics of each of its files; what is wrong with what the base
-    file tells of its rows, in words."""
+    the keys of its base file; statistics of each of its files, also those of which there may be no
+    entries (`sure_of_stats`); what is wrong with what the base file tells of its rows, in words."""
 
     file: FileSlice
     keys: pa.Array
@@ -214,20 +214,13 @@ def _stats_of_log(
     if writer and held.instants != {writer}:
         found = sorted(held.instants)
         raise CorruptError("log is of another commit", path=log.path, expected=writer, found=found)
-    wanted = {name: called for name, called in _kept(view).items() if name in held.columns}
+    kept = stats_columns(view.table_schema, view.options)
+    wanted = {name: called for name, called in kept.items() if name in held.columns}
     return tuple(stats_of_rows(held.rows, wanted))
 
 
 def _called(view: Snapshot, stored: StoredColumns) -> dict[str, str]:
-    """Columns of a file of which there surely are statistics, and what they are called there."""
-    kept = _kept(view)
+    """Columns of a file of which there may be statistics, and what they are called there."""
+    kept = stats_columns(view.table_schema, view.options)
     found = zip(stored.find_each([*kept], view.table_schema), kept.values(), strict=True)
     return {field.name: called for field, called in found if field is not None}
-
-
-def _kept(view: Snapshot) -> dict[str, str]:
-    """Columns of the table of which there surely are statistics: where columns are gone, the last
-    of those left had none before."""
-    table, options = view.table_schema, view.options
-    count = max(options.stats_columns - len(table.past_stats), 0)
-    return stats_columns(table, replace(options, stats_columns=count))

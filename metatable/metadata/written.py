@@ -32,6 +32,7 @@ __all__ = [
     "stats_columns",
     "stats_of_parts",
     "stats_of_rows",
+    "sure_of_stats",
 ]
 
 NO_KEYS = pa.array([], pa.string())
@@ -97,12 +98,28 @@ Facts = tuple[pa.Array, tuple[ColumnStats, ...]]
 
 
 def stats_columns(schema: TableSchema, options: Options) -> dict[str, str]:
-    """Columns whose statistics are kept, and what they are called there: the record key, and the
+    """Columns whose statistics are kept, and what they are called there: the record key, the
     table's first flat ones in the order in which they were added, so that a column keeps its
-    statistics whatever is added later."""
+    statistics whatever is added later, and those that have them `_anywhere`."""
     flat = [one for one in schema.columns if not pa.types.is_nested(one.type)]
     kept = {one.id for one in sorted(flat, key=lambda one: one.id)[: options.stats_columns]}
+    kept |= {one.id for one in flat if kept and one.name in _anywhere(options)}
     return {KEY: KEY, **{one.name: one.first_name for one in flat if one.id in kept}}
+
+
+def _anywhere(options: Options) -> tuple[str | None, ...]:
+    """Columns that have statistics, if any has, wherever they stand: each upsert asks what is newer
+    than its rows, and files are cut by keys. They keep their names."""
+    return (*options.key, options.ordering)
+
+
+def sure_of_stats(schema: TableSchema, options: Options) -> set[str]:
+    """What columns are called of which each file that holds them has statistics, whenever it was
+    written. Where columns are gone, the last of the first ones had none before, and none were kept
+    `_anywhere` else by versions of before."""
+    count = max(options.stats_columns - len(schema.past_stats), 0)
+    first = replace(options, stats_columns=count, key=(), ordering=None)
+    return {*stats_columns(schema, first).values()}
 
 
 def every_stats_column(schema: TableSchema, options: Options) -> tuple[str, ...]:

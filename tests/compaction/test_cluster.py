@@ -282,7 +282,8 @@ NESTED = pa.schema([*SCHEMA, pa.field("tags", pa.list_(pa.string()))])
         ({}, {"by": "ts", "most_bytes": "x"}, "a bound is 1 or more"),
         ({}, {"by": "ts", "most_bytes": None}, "a bound is 1 or more"),
         ({}, {"where": [("none", "=", 1)]}, "none"),
-        ({"stats_columns": 2}, {"by": "ts"}, "no statistics are kept"),
+        ({"stats_columns": 2}, {"by": "v"}, "no statistics are kept"),
+        ({"stats_columns": 0}, {"by": "ts"}, "no statistics are kept"),
     ],
 )
 def test_what_cannot_be_clustered_is_refused(
@@ -292,6 +293,22 @@ def test_what_cannot_be_clustered_is_refused(
     with pytest.raises(UsageError, match=told):
         table.cluster(**how)
     assert table.version == 1
+
+
+def test_a_key_and_an_ordering_column_behind_all_that_have_statistics_are_clustered_by(
+    table_uri: str,
+) -> None:
+    schema = pa.schema([SCHEMA.field(name) for name in ("v", "city", "ts", "id")])
+    options = {"file_rows": COUNT // FILES, "small_file_bytes": 0, "stats_columns": 1}
+    table = metatable.create(
+        table_uri, schema, key="id", ordering="ts", options=options, storage_options=FAST
+    )
+    for part in range(FILES):
+        table.insert(arrow(rows()[part::FILES]).select(schema.names))
+    for by, column in (((), "id"), (("ts",), "ts")):
+        done = table.cluster(by=by or None)
+        assert (done.depth_before[column] > 3, done.depth_after) == (True, {column: 1.0})
+        assert table.verify().findings == ()
 
 
 def test_buckets_are_not_clustered(table_uri: str) -> None:

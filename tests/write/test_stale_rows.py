@@ -6,16 +6,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import metatable
 from metatable.engine import partitions
 from metatable.engine.local import LocalEngine
+from metatable.metadata import written
+from metatable.results import Fault
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
-from metatable.write import stale_rows
+from metatable.write import new_log, stale_rows
 from metatable.write.commit_pass import write
+from tests.compaction.hurt_tables import Hurt
+from tests.compaction.ways_to_hurt import stats_say
 
 
 def _rows(at: int) -> pa.Table:
@@ -51,3 +56,91 @@ def test_a_task_judges_some_of_the_rows(
     stale = {8: 40, 12: 0}[at]
     assert (result.stale, result.updated) == (stale, 40 - stale)
     assert (sum(given), max(given, default=0) < 40) == ({8: 40, 12: 0}[at], True)
+
+
+def _wide(at: int, ids: range = range(40)) -> pa.Table:
+    """Rows whose key and ordering column stand behind forty others."""
+    others = {f"c{number:02}": np.full(len(ids), number) for number in range(40)}
+    ages = np.full(len(ids), at)
+    return pa.table({**others, "id": [f"k{number:02}" for number in ids], "at": ages})
+
+
+def _made_wide(place: Path, **how: Any) -> metatable.Table:
+    options = {"file_rows": 10, "small_file_bytes": 0, "log_format": "parquet"}
+    return metatable.create(
+        place,
+        _wide(0).schema,
+        key="id",
+        ordering="at",
+        index="record",
+        options=options | how.pop("options", {}),
+        storage_options={"durable": "false"},
+        **how,
+    )
+
+
+def _upserted(table: metatable.Table, given: pa.Table) -> tuple[int | None, int]:
+    result = write(Store(table.uri, {"durable": "false"}), LocalEngine(1), given, "upsert")
+    return result.updated, result.stale
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """By which look the files of stored rows were read, in order."""
+    calls = list[str]()
+    for module, name in ((stale_rows, "read_slice"), (new_log, "read_base_file")):
+        read = getattr(module, name)
+
+        def noting(*asked: Any, _name: str = name, _read: Any = read) -> Any:
+            calls.append(_name)
+            return _read(*asked)
+
+        monkeypatch.setattr(module, name, noting)
+    return calls
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_newer_rows_open_no_file_wherever_the_ordering_column_stands(
+    tmp_path: Path, opened: list[str], table_type: str
+) -> None:
+    table = _made_wide(tmp_path / "table", table_type=table_type)
+    table.insert(_wide(10))
+    assert _upserted(table, _wide(12)) == (40, 0)
+    assert _upserted(table, _wide(14, range(3, 5))) == (2, 0)
+    assert opened == []
+    assert _upserted(table, _wide(11)) == (0, 40)
+    assert table.verify().findings == ()
+    stats_say(Hurt(table.uri), column="at", maximum=0)
+    assert [one.code for one in table.verify().findings] == [Fault.COLUMN_STATS]
+
+
+def test_a_table_without_statistics_keeps_none_of_its_ordering_column(
+    tmp_path: Path, opened: list[str]
+) -> None:
+    table = _made_wide(tmp_path / "table", options={"stats_columns": 0})
+    table.insert(_wide(10))
+    assert _upserted(table, _wide(12)) == (40, 0)
+    assert set(opened) == {"read_slice"}
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_files_of_a_version_that_kept_no_such_statistics_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[str], table_type: str
+) -> None:
+    table = _made_wide(tmp_path / "table", table_type=table_type)
+    with monkeypatch.context() as before:
+        before.setattr(written, "_anywhere", lambda _: ())
+        table.insert(_wide(10))
+    assert table.verify().findings == ()
+    assert _upserted(table, _wide(9, range(20, 40))) == (0, 20)
+    assert set(opened) == {"read_slice"}
+    assert _upserted(table, _wide(12, range(20))) == (20, 0)
+    opened.clear()
+    assert _upserted(table, _wide(11, range(20))) == (0, 20)
+    assert table.verify().findings == ()
+    assert table.scan(where=[("at", "<", 11)]).count() == 20
+    assert table.scan(where=[("at", "=", 12)]).count() == 20
+    if table_type == "cow":
+        assert _upserted(table, _wide(13, range(20))) == (20, 0)
+        assert opened == ["read_slice"] * 2  # of the rows that were older
+    assert table.repair().findings == ()

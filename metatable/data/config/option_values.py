@@ -133,7 +133,8 @@ class OptionValues:
     """How often the filter in a data file's footer may let a key through that is not there. Hudi's
     own bloom writers fail on files without such a filter, so there always is one."""
     stats_columns: int = 32
-    """Column statistics are kept of this many columns, the first ones, as in Hudi."""
+    """Column statistics are kept of this many columns, the first ones, as in Hudi, and of those of
+    the key and the ordering wherever they stand; 0: of none."""
     # metadata files
     filter_kind: str = "fingerprints"
     """The filters of the index `metadata_bloom`: `fingerprints` or `split_block`."""
