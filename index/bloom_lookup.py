@@ -46,6 +46,7 @@ from metatable.storage import cache
 from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.ordering import PrefixIndex, same_as_previous, sort_order
+from metatable.storage.portions import in_portions
 from metatable.storage.threads import in_order
 
 __all__ = ["BloomIndex", "LookupSource", "Ranges", "candidates", "keep_apart", "key_slices"]
@@ -56,6 +57,10 @@ APART = 4096
 TOGETHER = 4096
 """So many keys are taken and hashed together, whatever table partitions they are in: steps cost
 more than keys, and a thread more than steps."""
+
+FILES_TOGETHER = 4096
+"""Files, of whatever table partitions, that are left by their ranges and asked for their filters
+together; those of one partition in any case."""
 
 HELD_TOGETHER = 16
 """Files that passed their filters and wait to be looked into."""
@@ -214,8 +219,9 @@ def suspects(
     counters.add("tag.keys", len(keys))
     probes = list(_probes(view, keys, paths))
     source.fetch(view, [path for path, _ in probes])
-    for path, probe in probes:
-        yield from _suspects_in(source, view, probe, path, at_once)
+    reached = (_reached(source, view, probe, path) for path, probe in probes)
+    for some in in_portions(reached, lambda one: len(one.slices), FILES_TOGETHER):
+        yield from _passed(source, view, some, at_once)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,14 +311,21 @@ def _same_as_before(batch: pa.RecordBatch, rows: Int64s) -> Bools:
     return same
 
 
-def _suspects_in(
-    source: LookupSource,
-    view: TableView,
-    probe: _Probe,
-    partition_path: str | None,
-    at_once: bool,
-) -> Iterator[Candidates]:
-    """Slices of a table partition that may hold some of its keys, and those."""
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """Slices of a table partition whose ranges admit some of its keys: those of slice i are the
+    keys [lows[i], highs[i]) of the probe."""
+
+    probe: _Probe
+    slices: list[FileSlice]
+    lows: list[int]
+    highs: list[int]
+
+
+def _reached(
+    source: LookupSource, view: TableView, probe: _Probe, partition_path: str | None
+) -> _Reached:
+    """Level 1."""
     counters = view.store.counters
     ranges = source.ranges(view, partition_path)
     counters.add("tag.files", len(ranges.files))
@@ -320,15 +333,28 @@ def _suspects_in(
     left = np.flatnonzero(first < last)
     counters.add("tag.files_after_ranges", len(left))
     slices = [ranges.files[place] for place in left.tolist()]
-    lows, highs = first[left].tolist(), last[left].tolist()
-    for place, body in source.filters(view, slices):
-        asked = probe.keys, lows[place], highs[place]
-        told = admitted(body, *asked) if at_once else body.might_contain(*asked)
-        passed = lows[place] + np.flatnonzero(told)
+    return _Reached(probe, slices, first[left].tolist(), last[left].tolist())
+
+
+def _passed(
+    source: LookupSource, view: TableView, reached: Sequence[_Reached], at_once: bool
+) -> Iterator[Candidates]:
+    """Level 2, of some table partitions together: far away each would be rounds of its own."""
+    counters = view.store.counters
+    asked = [
+        (one.probe, *of_slice)
+        for one in reached
+        for of_slice in zip(one.slices, one.lows, one.highs, strict=True)
+    ]
+    for place, body in source.filters(view, [held for _, held, _, _ in asked]):
+        probe, held, low, high = asked[place]
+        keys = probe.keys, low, high
+        told = admitted(body, *keys) if at_once else body.might_contain(*keys)
+        passed = low + np.flatnonzero(told)
         counters.add("tag.candidates", len(passed))
         counters.add("tag.files_after_filters", int(len(passed) > 0))
         if len(passed):
-            yield probe.passed(slices[place], passed)
+            yield probe.passed(held, passed)
 
 
 def key_slices(keys: pa.Array, minimum: pa.Array, maximum: pa.Array) -> tuple[Int64s, Int64s]:

@@ -187,6 +187,21 @@ def test_a_tag_of_some_partitions_fetches_their_ranges_together(spread: str) -> 
     assert asked == [3, 3]
 
 
+FILTERS = re.compile(r"/bloom_filter/.*\.hfile")
+
+
+def test_filters_of_many_partitions_are_fetched_together(spread: str) -> None:
+    rows = rows_of(range(200), 40).drop_columns(["value"])
+    asked = []
+    for days in (DAYS[:1], rows["day"]):
+        keys = rows.filter(pc.is_in(rows["day"], pa.array(days)))
+        cache.clear()
+        table, backend = reached(spread, Rounds)
+        measured(partial(table.tag_locations, keys), backend)
+        asked.append(len({at for at, _, path in backend.log if FILTERS.search(path)}))
+    assert asked == [3, 3]
+
+
 def test_an_old_moment_is_found_in_few_rounds() -> None:
     """The further back it is, the more roots are read together."""
     table, backend = reached(made("record", ROWS), Rounds)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import metatable
 from metatable.data.base_files.base_file import read_record_keys
-from metatable.data.file_groups.slices import DataFile
+from metatable.data.file_groups.slices import DataFile, FileSlice
 from metatable.data.hoodie.operations import UPSERT
 from metatable.engine.local import LocalEngine
-from metatable.index import create_index, metadata_bloom
+from metatable.index import bloom_lookup, create_index, metadata_bloom
 from metatable.index.bloom_lookup import Ranges
 from metatable.index.metadata_bloom import MetadataSource
 from metatable.metadata.hfiles import entries
@@ -20,8 +22,10 @@ from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.view import TableView
 from metatable.storage import cache
 from metatable.storage.counters import Counters
+from metatable.storage.filters import Filter
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
+from tests import far
 from tests.index.rows import make, rows
 from tests.long import LONG
 
@@ -180,3 +184,26 @@ def test_ranges_of_many_partitions_are_read_together(
         assert one.files.paths.equals(alone.files.paths)
         assert (one.minimum, one.maximum) == (alone.minimum, alone.maximum)
     assert sum(len(one.files) for one in found) == 20
+
+
+@pytest.mark.parametrize(("together", "asked"), [(4096, [far.DAYS]), (10, [10, 10, 4])])
+def test_filters_of_many_partitions_are_asked_together(
+    together: int, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = metatable.open(far.made(far.in_memory(), "cow", "metadata_bloom"))
+    monkeypatch.setattr(bloom_lookup, "FILES_TOGETHER", together)
+    told, filters = list[int](), Snapshot.filters
+
+    def noting(view: Snapshot, slices: Sequence[FileSlice]) -> Iterator[tuple[int, Filter]]:
+        told.append(len(slices))
+        return filters(view, slices)
+
+    monkeypatch.setattr(Snapshot, "filters", noting)
+    cache.clear()
+    keys = far.rows(0, 800, 0).select(["id", "day"])  # a half of them are not there
+    found = table.tag_locations(keys)
+    assert told == asked
+    paths = pc.struct_field(found["_location"].combine_chunks(), "partition_path")
+    there = pc.binary_join_element_wise("day=", keys["day"].combine_chunks(), "")
+    assert paths.slice(0, 400).equals(there.slice(0, 400))
+    assert paths.slice(400).null_count == 400
