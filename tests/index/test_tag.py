@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from metatable.index.locations import LOCATION, known_locations
 from metatable.index.record import RecordIndex, place_batches
 from metatable.metadata.partitions import record_index
 from metatable.metadata.partitions.snapshot import Snapshot
+from metatable.storage import cache
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
+from metatable.storage.hfile.reader import HFileReader
 from tests.index.index_contract import (
     INDEXES,
     OPENS_NO_FILE,
@@ -173,6 +176,26 @@ def test_an_entry_that_names_no_location_is_told(
     for asked in (lambda: table.tag_locations(rows(0, 9)), lambda: table.compact(major=True)):
         with pytest.raises(CorruptError, match=r"entry names no location: path='\.hoodie/.*hfile'"):
             asked()
+
+
+def test_lists_of_locations_are_decoded_once_a_lookup(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(table_uri, "record", "global", buckets={"record_index": 2})
+    table.insert(rows(0, 60))
+    table.insert(rows(60, 90))
+    files = len(table._snapshot(None).refs("record_index"))
+    decoded, decode = Counter[str](), record_index._decode_locations
+
+    def noting(reader: HFileReader) -> list[tuple[str, str]]:
+        decoded[reader.path] += 1
+        return decode(reader)
+
+    monkeypatch.setattr(record_index, "_decode_locations", noting)
+    cache.clear()
+    monkeypatch.setattr(cache.shared, "budget_bytes", 0)  # as where they are larger than it
+    assert table.tag_locations(rows(0, 99))["_location"].null_count == 9
+    assert sorted(decoded.values()) == [1] * files
 
 
 def test_a_group_that_the_known_locations_lack_is_damage(tmp_path: Path) -> None:

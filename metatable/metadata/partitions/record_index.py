@@ -186,8 +186,7 @@ class _Names:
 
     def __init__(self, entries: Entries, refs: Sequence[HFileRef], sources: Sequence[int]) -> None:
         readers = [entries.reader(refs[source]) for source in sources]
-        entries.store.together([partial(_locations, reader) for reader in readers])
-        told = [_locations(reader) for reader in readers]
+        told = entries.store.together([partial(_locations, reader) for reader in readers])
         self._refs = refs
         self._names = [one for held in told for one in (_NOWHERE, *held)]
         self.count = len(self._names) + 1
