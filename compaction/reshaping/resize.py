@@ -202,14 +202,14 @@ _Group = tuple[str, str]
 
 def resized(snapshot: Snapshot, plan: ResizePlan, instant: str) -> dict[str, Ring]:
     """The new rings, by partition path."""
-    rings = zip(plan.paths, rings_of(snapshot, plan.paths), strict=True)
+    held = plan.by_path()
     return {
         path: ring.resized(
-            [node for one in plan.of(path) for node in one.before],
-            [node for one in plan.of(path) for node in one.after],
+            [node for one in tasks for node in one.before],
+            [node for one in tasks for node in one.after],
             instant,
         )
-        for path, ring in rings
+        for ring, (path, tasks) in zip(rings_of(snapshot, [*held]), held.items(), strict=True)
     }
 
 

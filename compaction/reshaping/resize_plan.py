@@ -8,6 +8,7 @@ plan may say anything: nonsense is damage.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,9 +82,12 @@ class ResizePlan(Plan):
         merges = [one for one in self.tasks if not one.is_split]
         return "; ".join(_why(tasks) for tasks in (splits, merges) if tasks and tasks[0].why)
 
-    def of(self, partition_path: str) -> list[ResizeTask]:
-        """The tasks of one table partition."""
-        return [one for one in self.tasks if one.partition_path == partition_path]
+    def by_path(self) -> dict[str, list[ResizeTask]]:
+        """The tasks of each table partition, in the order of `paths`."""
+        found = defaultdict[str, list[ResizeTask]](list)
+        for one in self.tasks:
+            found[one.partition_path].append(one)
+        return found
 
     def encode(self) -> dict[str, Any]:
         return encode_fields(self)
@@ -108,8 +112,8 @@ def check_resize(plan: ResizePlan, snapshot: Snapshot, path: str) -> None:
     """
     if not plan.tasks:
         raise _damaged(path, "tasks", "none")
-    for ring, folder in zip(rings_of(snapshot, plan.paths), plan.paths, strict=True):
-        tasks = plan.of(folder)
+    held = plan.by_path()
+    for ring, (folder, tasks) in zip(rings_of(snapshot, [*held]), held.items(), strict=True):
         if any(one.seq_no != ring.metadata.seq_no for one in tasks):
             raise StaleError(
                 "buckets were resized since it was planned, or that was undone: schedule it again",
@@ -118,13 +122,15 @@ def check_resize(plan: ResizePlan, snapshot: Snapshot, path: str) -> None:
                 expected=tasks[0].seq_no,
                 found=ring.metadata.seq_no,
             )
+        numbers = {node: number for number, node in enumerate(ring.nodes)}
         for one in tasks:
-            _check_task(one, ring, path)
+            _check_task(one, ring, numbers, path)
         _check_apart(tasks, ring, path)
 
 
-def _check_task(task: ResizeTask, ring: Ring, path: str) -> None:
-    numbers = {node: number for number, node in enumerate(ring.nodes)}
+def _check_task(
+    task: ResizeTask, ring: Ring, numbers: Mapping[HashingNode, int], path: str
+) -> None:
     if not task.before or any(one not in numbers for one in task.before):
         raise _damaged(path, "nodes of the ring", task.before)
     first, last = numbers[task.before[0]], task.before[-1].value

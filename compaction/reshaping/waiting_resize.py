@@ -15,7 +15,7 @@ anew its task comes to nothing, and the rows of the other one would lie on no ba
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -101,14 +101,16 @@ class ScheduleResize(Service[ResizePlan]):
         self, engine: Engine[Any], snapshot: Snapshot, plan: ResizePlan, owner: Owner
     ) -> Outcome:
         instant = owner.instant
+        groups = [(one.partition_path, node.file_id) for one in plan.tasks for node in one.before]
+        current = _current(snapshot, groups)
         parents, waits = list[FileSlice](), list[FileSlice]()
         for task in plan.tasks:
             path, ids = task.partition_path, [node.file_id for node in task.before]
             planned = PlannedTask(path, task.seq_no, tuple(ids), task.after)
             children = planned.children(self.way, instant)
-            held = _current(snapshot, [(path, one) for one in ids])
-            parents += held.values()
-            waits += (one.split(children) for one in held.values())
+            held = [current[path, one] for one in ids if (path, one) in current]
+            parents += held
+            waits += (one.split(children) for one in held)
         body, path = made_buckets_plan(snapshot, waits), staged_plan(instant, CLUSTERING)
         told, size_bytes = checksum(body), sum(one.size_bytes for one in parents)
         planned_now = clock.now_ms()
@@ -221,12 +223,17 @@ def _current(snapshot: Snapshot, groups: Iterable[_Group]) -> dict[_Group, FileS
     return {group: one for group, one in zip(asked, slices, strict=True) if one}
 
 
-def _as_resize(snapshot: Snapshot, tasks: Iterable[PlannedTask]) -> ResizePlan:
+def _as_resize(snapshot: Snapshot, tasks: Sequence[PlannedTask]) -> ResizePlan:
     """By nodes of the rings as they are."""
+    paths = [*dict.fromkeys(one.partition_path for one in tasks)]
+    nodes = {
+        (path, node.file_id): node
+        for path, ring in zip(paths, rings_of(snapshot, paths), strict=True)
+        for node in ring.nodes
+    }
     told = []
     for task in tasks:
-        [ring] = rings_of(snapshot, [task.partition_path])
-        before = [node for node in ring.nodes if node.file_id in task.parents]
-        before.sort(key=lambda node: task.parents.index(node.file_id))
-        told.append(ResizeTask(task.partition_path, task.seq_no, tuple(before), task.nodes))
+        asked = [(task.partition_path, one) for one in task.parents]
+        before = tuple(nodes[one] for one in asked if one in nodes)
+        told.append(ResizeTask(task.partition_path, task.seq_no, before, task.nodes))
     return ResizePlan(tuple(told))

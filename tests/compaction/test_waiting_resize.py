@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +50,7 @@ from metatable.metadata.manifests.manifest import Manifest
 from metatable.metadata.manifests.versions import load_newest
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.results import ServiceResult
+from metatable.storage import cache
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import Refused, dying, once, watched
@@ -757,3 +759,42 @@ def test_the_way_back_to_where_a_plan_waited_that_was_taken_back(table_uri: str,
     else:
         table.rollback()
     check(table, model)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_many_buckets_are_looked_up_as_often_as_two(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """And each of them is looked at a few times, not once for each of the others."""
+    looked, asked = [0], Counter[str]()
+    forwarded = cast(property, FileSlice.forwarded)
+
+    def noting(name: str) -> Callable[..., Any]:
+        real = getattr(Snapshot, name)
+
+        def lookup(self: Snapshot, *given: Any) -> Any:
+            asked[name] += 1
+            return real(self, *given)
+
+        return lookup
+
+    def looking(one: FileSlice) -> Any:
+        looked[0] += 1
+        return forwarded.__get__(one)
+
+    for name in ("current", "rings"):
+        monkeypatch.setattr(Snapshot, name, noting(name))
+    monkeypatch.setattr(FileSlice, "forwarded", property(looking))
+    told = []
+    for count in (1, 16):
+        table, model = filled(f"{table_uri}-{count}", count=count)
+        buckets = len(table.files())
+        looked[0] = 0
+        asked.clear()
+        cache.clear()
+        plan = scheduled(table, way)
+        serve(table, CarryOutResize(plan))
+        told.append((dict(asked), looked[0] // buckets))
+        check(table, model)
+    assert buckets > 20
+    assert told[0] == told[1]

@@ -72,18 +72,20 @@ def made_buckets_plan(snapshot: Snapshot, slices: Sequence[FileSlice]) -> bytes:
     tasks: dict[tuple[DataFile, ...], list[FileSlice]] = {}
     for one in slices:
         tasks.setdefault(one.children, []).append(one)
-    rings = snapshot.rings([children[0].partition_path for children in tasks])
+    paths = [*dict.fromkeys(children[0].partition_path for children in tasks)]
+    rings = zip(paths, snapshot.rings(paths), strict=True)
+    numbers = {path: ring.seq_no if ring else 0 for path, ring in rings}
     held = {(one.partition_path, one.file_id): one.unscheduled for one in slices}
     plan = BucketsPlan(
         WAYS[is_virtual(slices[0].children[0])],
         tuple(
             PlannedTask(
                 children[0].partition_path,
-                ring.seq_no if ring else 0,
+                numbers[children[0].partition_path],
                 tuple(one.file_id for one in parents),
                 tuple(map(node_of, children)),
             )
-            for (children, parents), ring in zip(tasks.items(), rings, strict=True)
+            for children, parents in tasks.items()
         ),
     )
     return plan.encode(snapshot.store.uri, held)
