@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
@@ -26,6 +27,7 @@ from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.manifests.versions import load_version
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.errors import UsageError
+from metatable.storage.portions import in_order_far
 
 __all__ = ["Restore"]
 
@@ -97,13 +99,15 @@ class Restore(Service[RestorePlan]):
             later = [unknown_completion(one.time, one.action) for one in done if one.time > goal[1]]
             yield from ((newest.oldest, one) for one in reversed(later))
             return
-        first = newest.last_commit
+        undone: list[int] = []
         for made in commits_back(store, newest):
             if made == goal:
-                return
-            yield made[0], completion(load_version(store, made[0]))
-            first = made
-        if goal is not None or (first is not None and not newest.keeps(first[0] - 1)):
-            raise UsageError(
-                "that version was undone: the table cannot go back to it", found=target.version
-            )
+                break
+            undone.append(made[0])
+        else:
+            if goal is not None or (undone and not newest.keeps(undone[-1] - 1)):
+                raise UsageError(
+                    "that version was undone: the table cannot go back to it", found=target.version
+                )
+        roots = in_order_far(store, partial(load_version, store), undone)
+        yield from zip(undone, map(completion, roots), strict=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
@@ -39,6 +40,7 @@ from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.manifests.versions import load_version
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.errors import CorruptError, UsageError
+from metatable.storage.portions import in_order_far
 from metatable.storage.store import Store
 
 __all__ = ["Rollback", "back_to"]
@@ -194,7 +196,8 @@ def _check_told(store: Store, timeline: Sequence[Instant], undone: Sequence[Step
     neither is there, the commit may have been undone already, and none of its files be left."""
     there = {one.time for one in timeline if one.action in DATA_ACTIONS}
     gone = [one for one in undone if one.instant not in there]
-    untold = {one.instant: one for one in gone if staged_body(store, one) is None}
+    bodies = in_order_far(store, partial(staged_body, store), gone)
+    untold = {one.instant: one for one, body in zip(gone, bodies, strict=True) if body is None}
     for path, instant in listed_of(store, untold) if untold else ():
         raise CorruptError(
             "a commit to undo was archived, and what it has written is told by nothing any"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from metatable.data.hoodie.commit_metadata import CommitMetadata
 from metatable.data.hoodie.operations import action_of
@@ -18,6 +19,7 @@ from metatable.metadata.commits.hudi_rings import dropping_rings
 from metatable.metadata.commits.steps import stage, staged_body, staged_path
 from metatable.metadata.manifests.manifest import Manifest, Step
 from metatable.metadata.partitions.snapshot import Snapshot
+from metatable.storage.portions import together_far
 from metatable.storage.store import Store
 
 __all__ = ["completion", "undoing", "unknown_completion"]
@@ -28,12 +30,12 @@ def undoing(snapshot: Snapshot, action: str, completions: Sequence[Step]) -> tup
 
     What lay staged for a commit and is damaged is mended from its twin first.
     """
-    store, undone = snapshot.store, []
+    store, undone = snapshot.store, list[Undone]()
     steps: list[Step] = []
-    for done in completions:
-        body = staged_body(store, done)
-        steps += [*dropping_rings(snapshot.options, done), _withdrawing(store, done, body)]
-        undone.append(_undone(store, done, body))
+    told = together_far(store, partial(_withdrawing, store), completions, lambda _: 0)
+    for done, (step, files) in zip(completions, told, strict=True):
+        steps += [*dropping_rings(snapshot.options, done), step]
+        undone.append(files)
     instant = _free_instant(snapshot)
     return (*steps, stage(store, instant, undo_metadata(action, instant, undone), action))
 
@@ -52,10 +54,13 @@ def unknown_completion(instant: str, action: str) -> Step:
     return Step("complete", instant, staged_path(instant, action), action=action)
 
 
-def _withdrawing(store: Store, done: Step, body: bytes | None) -> Step:
+def _withdrawing(store: Store, done: Step) -> tuple[Step, Undone]:
+    """The step that undoes a commit, and what Hudi is told of it."""
+    body = staged_body(store, done)
+    undone = _undone(store, done, body)
     if body is None:  # both are gone: its files are found by a listing
-        return Step("withdraw", done.instant, action=done.action)
-    return replace(stage(store, done.instant, body, done.action), kind="withdraw")
+        return Step("withdraw", done.instant, action=done.action), undone
+    return replace(stage(store, done.instant, body, done.action), kind="withdraw"), undone
 
 
 def _undone(store: Store, done: Step, body: bytes | None) -> Undone:

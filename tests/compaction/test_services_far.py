@@ -17,6 +17,7 @@ from benchmarks.rounds import Distant, Rounds, Sleeping
 from metatable import CorruptError, Table
 from metatable.engine import local
 from metatable.metadata.hfiles import entries
+from metatable.metadata.manifests.manifest import version_path
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache, portions
 from tests.far import DAYS, data_rounds, far, in_memory, made, rows
@@ -133,6 +134,26 @@ def test_a_damaged_file_ends_it_and_nothing_is_published(
     with pytest.raises(CorruptError, match=path.name):
         verb.call(table)
     assert metatable.open(uri).version == table.version
+
+
+def test_what_a_restore_undoes_is_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_processors", lambda: 1)  # the clock of rounds is for one
+    table, backend = far(made(in_memory(), "cow"), Rounds)
+    assert isinstance(backend, Rounds)
+    waited = []
+    for count in (2, 14):
+        version = table.version
+        for number in range(count):
+            table.upsert(rows(0, 10, number))
+        began, backend.log = backend.now, []
+        root = version_path(table.restore(version).version)
+        log = backend.log
+        [put] = [at for at, verb, path in log if (verb, path) == ("create", root)]
+        aside = {at for at, verb, path in log if verb == "put" and "/commits/" in path}
+        assert len({at for at in aside if at < put}) == 2, "what it undoes, and what tells of it"
+        waited.append(put - began)
+    few, many = waited
+    assert many - few <= 6, "twice the roots on the way: 1, 2, 4, ... at once"
 
 
 def test_verify_looks_rings_up_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
