@@ -35,7 +35,13 @@ from metatable.metadata.commits.retention import RaiseFloor
 from metatable.metadata.commits.steps import stage, staged_body, staged_path
 from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.commits.updates import BeginAnew, SetSchema, Withdraw
-from metatable.metadata.hfiles.entry_files import Run, cut_ranges, read_places, write_run
+from metatable.metadata.hfiles.entry_files import (
+    Run,
+    cut_ranges,
+    read_places,
+    read_together,
+    write_run,
+)
 from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.manifests.manifest import Step
 from metatable.metadata.manifests.owner import Owner
@@ -144,7 +150,7 @@ def _built(
     for partition in partitions:
         ours = [run for run in runs if run.partition == partition.name]
         for lo, hi in cut_ranges(partition, ours, partition.options.hfile_target_bytes):
-            held = [one for run in ours for one in read_places(scratch, run, lo, hi)]
+            held = read_together(scratch, (read_places(scratch, run, lo, hi) for run in ours))
             entries = _distinct(pa.Table.from_batches(held, partition.schema))
             ref = partition.store(store, lo, hi, entries, owner)
             if ref is not None:

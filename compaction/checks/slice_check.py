@@ -58,6 +58,7 @@ class Checked:
     entry_bytes: int = 0
     path: str | None = None
     body: bytes | None = None
+    size_bytes: int = 0
 
 
 def check_slices(

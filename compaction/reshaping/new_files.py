@@ -126,6 +126,7 @@ class Receipt:
     entry_bytes: int = 0
     path: str | None = None
     body: bytes | None = None
+    size_bytes: int = 0
 
 
 def file_receipt(stat: WriteStat) -> Receipt:

@@ -67,7 +67,7 @@ from metatable.metadata.commits.requirements import (
     SlicesCurrent,
 )
 from metatable.metadata.commits.scheduled_plans import buckets_plan
-from metatable.metadata.hfiles.entry_files import Run, drop_runs, read_run
+from metatable.metadata.hfiles.entry_files import Run, drop_runs, read_run, read_together
 from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.manifests.pages import HFileRef
@@ -370,12 +370,8 @@ def _entries(
     columns = every_stats_column(snapshot.table_schema, snapshot.options)
     gone, found = list(parents), []
     for partition in partitions_of(snapshot.options, create_index(snapshot.options)):
-        batches = [
-            batch
-            for run in runs
-            if run.partition == partition.name
-            for batch in read_run(scratch, run)
-        ]
+        ours = (read_run(scratch, run) for run in runs if run.partition == partition.name)
+        batches = read_together(scratch, ours)
         parts = [pa.Table.from_batches(batches, partition.schema), partition.retired(gone, columns)]
         if partition.name == RingsPartition.name:
             parts.append(ring_entries(snapshot.options, [ring.metadata for ring in rings]))

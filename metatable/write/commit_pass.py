@@ -66,7 +66,7 @@ from metatable.metadata.commits.requirements import (
 )
 from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.commits.updates import SetSchema
-from metatable.metadata.hfiles.entry_files import Run, read_run
+from metatable.metadata.hfiles.entry_files import Run, read_runs
 from metatable.metadata.manifests.versions import newest_of
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.partitions.stored import partitions_of
@@ -477,12 +477,11 @@ class KeysAbsent:
 
     def check(self, race: Race) -> None:
         since = race.snapshot.since(race.base.version)
-        for run in self.arrivals:
-            for batch in read_run(self.scratch, run):
-                held = self.index.holds(since, batch[KEY], batch[PATH])
-                if held.any():
-                    keys = batch[KEY].filter(pa.array(held))[:NAMED_KEYS].to_pylist()
-                    raise race.lost("another commit inserted the same keys: retry", keys=keys)
+        for batch in read_runs(self.scratch, self.arrivals):
+            held = self.index.holds(since, batch[KEY], batch[PATH])
+            if held.any():
+                keys = batch[KEY].filter(pa.array(held))[:NAMED_KEYS].to_pylist()
+                raise race.lost("another commit inserted the same keys: retry", keys=keys)
 
 
 def _rows(profile: pa.Table) -> int:

@@ -40,7 +40,13 @@ from metatable.engine.protocol import Engine
 from metatable.index.footer_bloom import denied_by_footer
 from metatable.index.placement import Placement, placed
 from metatable.index.protocol import Index
-from metatable.metadata.hfiles.entry_files import Run, read_places, read_run, write_run
+from metatable.metadata.hfiles.entry_files import (
+    Run,
+    read_places,
+    read_run,
+    read_together,
+    write_run,
+)
 from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.view import TableView
 from metatable.metadata.written import PassingRows, WrittenSlice, entries_of
@@ -413,7 +419,7 @@ def _twice(
     scratch = scratch.counting(counters)
     for job in jobs:
         held = (read_places(scratch, run, job.lo, job.hi) for run in runs)
-        parts = [batch["hash"].to_numpy() for batches in held for batch in batches]
+        parts = [batch["hash"].to_numpy() for batch in read_together(scratch, held)]
         hashes = np.sort(np.concatenate([np.zeros(0, np.uint64), *parts]))
         again = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
         yield _Hashes(again[:FEW_HASHES].tobytes())

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.rounds import Rounds
 from metatable.data.bucket_functions import HASH_SPACE
 from metatable.data.config.options import Options
 from metatable.metadata.hfiles import entry_files
@@ -25,6 +26,7 @@ from metatable.metadata.partitions.record_index import RecordIndexPartition, _de
 from metatable.storage.errors import CorruptError
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import TEMPORARY, Store
+from tests.far import in_memory
 from tests.long import examples
 
 SALTS = (1, 2)
@@ -148,3 +150,21 @@ def test_no_folder_is_left_of_a_scratch_whose_runs_are_dropped(tmp_path: Path, s
     drop_runs(scratch, [])
     assert [one.name for one in Path(tmp_path, TEMPORARY).iterdir()] == ["upsert-2"]
     assert len([*other.walk()]) == 1
+
+
+@pytest.mark.usefixtures("small")
+def test_runs_far_away_are_read_together() -> None:
+    """As many rounds as one run takes: its footer in two, and each batch in one."""
+    store = Store(in_memory())
+    step = HASH_SPACE // 50
+    runs = [
+        write_run(store, PARTITION.name, entries_of([n * step + k for n in range(20)], [0] * 20))
+        for k in range(12)
+    ]
+    store.backend = backend = Rounds(store.backend)
+    ref = build_hfile(store, store, PARTITION, runs, 0, HASH_SPACE, Owner("compact", "a"))
+    assert ref is not None
+    assert ref.entry_count == 12 * 20
+    assert {verb for _, verb, path in backend.log if path.endswith(".arrow")} == {"read"}
+    read = {at for at, verb, path in backend.log if path.endswith(".arrow")}
+    assert len(read) <= 2 + 1 + -(-20 // 3)

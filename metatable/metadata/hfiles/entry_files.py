@@ -6,7 +6,7 @@ of all runs. Ranges are contiguous and cut so that a file is worth its overhead:
 commit makes one HFile per partition, never one per bucket. Where keys are in the order of their
 places, a file is built from one narrow range after the other, so that what is in memory does
 not grow with the commit; a run tells where its batches begin, and only those of the range are
-read.
+read. In scratch far away some runs are read at once.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +24,7 @@ from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.manifests.pages import HFileRef
 from metatable.storage.ordering import number_order
+from metatable.storage.portions import MOST_TOGETHER
 from metatable.storage.sinks import Sinks
 from metatable.storage.store import Store
 
@@ -33,6 +36,8 @@ __all__ = [
     "drop_runs",
     "read_places",
     "read_run",
+    "read_runs",
+    "read_together",
     "run_of",
     "write_run",
 ]
@@ -59,19 +64,22 @@ RUN_SCHEMA = pa.schema(
         pa.field("entry_bytes", pa.int64()),
         pa.field("path", pa.string()),
         pa.field("body", pa.binary()),
+        pa.field("size_bytes", pa.int64()),
     ]
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One task's entries of one partition; `entry_bytes` is their size in memory."""
+    """One task's entries of one partition; `entry_bytes` is their size in memory, `size_bytes` that
+    of the file that they are."""
 
     partition: str
     entry_count: int
     entry_bytes: int
     path: str | None
     body: bytes | None
+    size_bytes: int
 
 
 def run_of(receipt: object) -> Run | None:
@@ -94,11 +102,12 @@ def write_run(scratch: Store, partition: str, entries: pa.Table) -> Run:
     with pa.ipc.new_file(sink, schema, options=_OPTIONS) as file:
         file.write_table(entries.unify_dictionaries().combine_chunks(), BATCH_ROWS)
     body = sink.getvalue().to_pybytes()
+    told = partition, entries.num_rows, entries.nbytes
     if len(body) <= INLINE_BYTES:
-        return Run(partition, entries.num_rows, entries.nbytes, None, body)
+        return Run(*told, None, body, len(body))
     path = f"{uuid.uuid4().hex}.arrow"
     scratch.put(path, body)
-    return Run(partition, entries.num_rows, entries.nbytes, path, None)
+    return Run(*told, path, None, len(body))
 
 
 def drop_runs(scratch: Store, runs: Iterable[Run]) -> None:
@@ -126,9 +135,27 @@ def read_places(scratch: Store, run: Run, lo: int, hi: int) -> Iterator[pa.Recor
 
 
 def _opened(scratch: Store, run: Run) -> pa.ipc.RecordBatchFileReader:
-    return pa.ipc.open_file(
-        pa.BufferReader(run.body) if run.path is None else scratch.open(run.path)
-    )
+    if run.path is None:
+        return pa.ipc.open_file(pa.BufferReader(run.body))
+    return pa.ipc.open_file(scratch.open(run.path, run.size_bytes))
+
+
+def read_runs(scratch: Store, runs: Sequence[Run]) -> Iterator[pa.RecordBatch]:
+    """The entries of all of these, in batches, of which few are in memory."""
+    most = MOST_TOGETHER if scratch.is_distant else 1
+    for start in range(0, len(runs), most):
+        left = [read_run(scratch, run) for run in runs[start : start + most]]
+        while left:
+            told = scratch.together([partial(next, one, None) for one in left])
+            left = [one for one, batch in zip(left, told, strict=True) if batch is not None]
+            yield from (batch for batch in told if batch is not None)
+
+
+def read_together(
+    scratch: Store, parts: Iterable[Iterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """What all of these read of runs, in their order, all of it in memory."""
+    return chain.from_iterable(scratch.together([partial(list, one) for one in parts]))
 
 
 def cut_ranges(
@@ -156,7 +183,9 @@ def build_hfile(
     """One HFile from the entries that `runs` have in places [lo, hi); None if there are none."""
     held = [_InOrder(scratch, run, lo, hi) for run in runs]
     pieces = (
-        pa.Table.from_batches([part for one in held for part in one.below(end)], partition.schema)
+        pa.Table.from_batches(
+            read_together(scratch, (one.below(end) for one in held)), partition.schema
+        )
         for end in _steps(partition, runs, lo, hi)
     )
     return partition.store_pieces(store, lo, hi, pieces, owner)
