@@ -40,8 +40,8 @@ from metatable.metadata.hfiles.payload import decode_files
 from metatable.metadata.partitions.files import FilesPartition
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.errors import CorruptError
+from metatable.storage.portions import in_order_far
 from metatable.storage.store import Store
-from metatable.storage.threads import in_order
 
 __all__ = ["Broken", "LiveSlices", "entries_of_files", "instants_of"]
 
@@ -190,7 +190,8 @@ def _owned(
     """Each with the instant of the commit that wrote it; "" of a log that does not tell."""
     files = [*files]
     unsure = [one for one in files if isinstance(one, LogFile) and one.path not in writers]
-    read = dict(zip(unsure, in_order(partial(writer_of, store), unsure), strict=True))
+    told = in_order_far(store, partial(writer_of, store), unsure, lambda log: log.size_bytes)
+    read = dict(zip(unsure, told, strict=True))
     for one in files:
         if isinstance(one, DataFile):
             yield one, one.instant

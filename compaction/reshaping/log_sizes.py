@@ -18,12 +18,12 @@ from metatable.compaction.bounds import is_number
 from metatable.data.file_groups.file_system_view import FileSystemView
 from metatable.data.file_groups.slices import FileSlice
 from metatable.data.hoodie.timeline import next_instant
-from metatable.data.reading.slice_reader import writer_of
+from metatable.data.reading.slice_reader import first_writer_of
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import clock
 from metatable.storage.arrays import Bools
 from metatable.storage.errors import UsageError
-from metatable.storage.threads import in_order
+from metatable.storage.portions import in_order_far
 
 __all__ = ["LOG_COUNT", "LOG_RATIO", "LogSizes"]
 
@@ -79,10 +79,13 @@ class LogSizes:
         found = np.zeros(len(files), np.bool_)
         border = None if self.hours is None else _hours_ago(self.hours)
         if border is not None:
-            rows = np.flatnonzero(~due)
-            firsts = [files[row].logs[0] for row in rows.tolist()]
-            told = in_order(partial(writer_of, snapshot.store), firsts)
-            found[rows] = [instant <= border for instant in told]
+            firsts = [(row, files[row].logs[0]) for row in np.flatnonzero(~due).tolist()]
+            # no log is older than the base file that its name tells
+            asked = [(row, log) for row, log in firsts if log.instant <= border]
+            work, logs = partial(first_writer_of, snapshot.store), [log for _, log in asked]
+            told = in_order_far(snapshot.store, work, logs)
+            for (row, _), instant in zip(asked, told, strict=True):
+                found[row] = instant <= border
         return found
 
 

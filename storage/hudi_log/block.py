@@ -24,7 +24,16 @@ from enum import IntEnum
 
 from metatable.storage.errors import CorruptError, UpgradeError, UsageError
 
-__all__ = ["MAGIC", "TOTAL_SIZE", "BlockKind", "HeaderKey", "LogBlock", "size_at", "total_size"]
+__all__ = [
+    "MAGIC",
+    "TOTAL_SIZE",
+    "BlockKind",
+    "HeaderKey",
+    "LogBlock",
+    "first_instant",
+    "size_at",
+    "total_size",
+]
 
 MAGIC = b"#HUDI#"
 FORMAT_VERSION = 1
@@ -134,6 +143,20 @@ _KINDS = tuple(int(one) for one in BlockKind)
 _KEYS = {int(one) for one in HeaderKey}
 
 
+def first_instant(raw: memoryview, path: str) -> str | None:
+    """The instant that the block tells which `raw` begins with. None: these bytes, which may end
+    within the block, do not hold it. Raises CorruptError where no block begins."""
+    size_at(raw, 0, path)
+    reader = _Reader(raw, path, 0, PREFIX_SIZE)
+    try:
+        reader.take(_HEAD, "log block head")
+        (count,) = reader.take(_COUNT, "log block header")
+        texts = reader.entries(count, "log block header")
+        return next((text for key, text in texts if key == HeaderKey.INSTANT_TIME), None)
+    except CorruptError:
+        return None
+
+
 def total_size(raw: memoryview) -> int:
     """What the last bytes of a block say: how many there are before them."""
     return int(_SIZE.unpack(raw[-TOTAL_SIZE:])[0])
@@ -180,13 +203,13 @@ class _Reader:
         if not 0 <= count <= (len(self.raw) - self.at) // _ENTRY.size:
             raise self.wrong(CorruptError, f"{what} has an impossible count", "texts", count)
         found: dict[int, str] = {}
-        for key, text in self._entries(count, what):
+        for key, text in self.entries(count, what):
             if key in found:
                 raise self.wrong(CorruptError, f"{what} tells one thing twice", "once", key)
             found[key] = text
         return found
 
-    def _entries(self, count: int, what: str) -> Iterator[tuple[int, str]]:
+    def entries(self, count: int, what: str) -> Iterator[tuple[int, str]]:
         for _ in range(count):
             key, size = self.take(_ENTRY, what)
             raw = bytes(self.bytes(size, what))

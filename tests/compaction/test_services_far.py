@@ -15,6 +15,7 @@ import metatable
 from benchmarks import rounds
 from benchmarks.rounds import Distant, Rounds, Sleeping
 from metatable import CorruptError, Table
+from metatable.data.reading import slice_reader
 from metatable.engine import local
 from metatable.metadata.hfiles import entries
 from metatable.metadata.manifests.manifest import version_path
@@ -154,6 +155,26 @@ def test_what_a_restore_undoes_is_read_together(monkeypatch: pytest.MonkeyPatch)
         waited.append(put - began)
     few, many = waited
     assert many - few <= 6, "twice the roots on the way: 1, 2, 4, ... at once"
+
+
+@pytest.mark.parametrize("first_bytes", [slice_reader.FIRST_BYTES, 40])
+def test_of_first_logs_a_few_bytes_are_read_together(
+    monkeypatch: pytest.MonkeyPatch, first_bytes: int
+) -> None:
+    """And none of those on base files that are not so old themselves. Few bytes may be too few."""
+    monkeypatch.setattr(slice_reader, "FIRST_BYTES", first_bytes)
+    monkeypatch.setattr(local, "_processors", lambda: 1)
+    table, backend = far(made(in_memory(), "mor"), Rounds)
+    assert isinstance(backend, Rounds)
+    for hours, due in ((0, DAYS), (1, 0)):
+        backend.log = []
+        told = table.compact_logs(ratio=1e9, count=10_000, hours=hours, dry_run=True)
+        assert (told.files_before > 0) == (due > 0)
+        log = [(at, verb) for at, verb, path in backend.log if ".log." in path]
+        read = {at for at, verb in log if verb == "read"}
+        assert len(read) == (2 if due else 0)
+        whole = [verb for _, verb in log if verb == "get"]
+        assert len(whole) == (0 if first_bytes > 100 else due)
 
 
 def test_verify_looks_rings_up_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,12 +28,13 @@ from metatable.data.rows.taking import whole
 from metatable.storage.arrays import Int64s
 from metatable.storage.errors import CorruptError, UpgradeError
 from metatable.storage.hudi_log import log_file
-from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
+from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock, first_instant
 from metatable.storage.store import Store
 from metatable.storage.threads import beside
 
 __all__ = [
     "HeldLog",
+    "first_writer_of",
     "keys_of_log",
     "log_deletes",
     "log_rows",
@@ -46,6 +47,9 @@ __all__ = [
     "stream_slice",
     "writer_of",
 ]
+
+FIRST_BYTES = 4 << 10
+"""Of a log are read at first, of which only the instant is asked: ours begin with it."""
 
 
 def read_slice(
@@ -207,6 +211,17 @@ def writer_of(store: Store, file: DataFile | LogFile) -> str:
         return ""
     told = _instants(blocks)
     return min(told) if len(told) == 1 else ""
+
+
+def first_writer_of(store: Store, log: LogFile) -> str:
+    """The same, of a log of published commits, by its first block alone: of its first bytes, unless
+    these do not tell it."""
+    try:
+        begin = store.read_one(log.path, 0, min(log.size_bytes, FIRST_BYTES))
+        told = first_instant(memoryview(begin), log.path)
+    except CorruptError:
+        return ""
+    return writer_of(store, log) if told is None else told
 
 
 def _instants(blocks: Iterable[LogBlock]) -> frozenset[str]:

@@ -53,6 +53,17 @@ def starts(body: bytes) -> list[int]:
     return [one.offset for one in LogFile.decode(body, "p").blocks]
 
 
+def test_the_first_bytes_of_a_log_tell_the_instant_of_its_first_block() -> None:
+    raw, instant = sound(), INSTANT[HeaderKey.INSTANT_TIME]
+    least = raw.index(instant.encode()) + len(instant)
+    told = [block.first_instant(memoryview(raw[:size]), "p") for size in range(len(raw) + 1)]
+    assert told == [None] * least + [instant] * (len(raw) + 1 - least)
+    bare = LogBlock(BlockKind.DELETE, {HeaderKey.SCHEMA: "{}"}, raw)
+    assert block.first_instant(memoryview(bare.encode()), "p") is None
+    with pytest.raises(CorruptError, match="no log block begins here"):
+        block.first_instant(memoryview(raw[1:]), "p")
+
+
 def test_a_rollback_block_has_the_golden_bytes() -> None:
     assert ROLLBACK.encode() == bytes.fromhex(GOLDEN)
     assert LogFile.decode(bytes.fromhex(GOLDEN), "p") == LogFile((ROLLBACK,))
