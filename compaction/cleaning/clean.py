@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice, starmap, takewhile
+from itertools import chain, islice, starmap, takewhile
 from typing import Any, ClassVar
 
 from metatable.compaction.bounds import is_number
@@ -55,7 +55,7 @@ from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.manifests.versions import list_roots, load_newest
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.errors import ConflictError, StaleError, UsageError
-from metatable.storage.portions import in_order_far
+from metatable.storage.portions import in_order_far, together_far
 from metatable.storage.store import Store
 
 __all__ = ["Clean"]
@@ -261,17 +261,23 @@ def _settled(
     store: Store, replaced: Mapping[str, Collection[tuple[str, str]]], border: str
 ) -> list[str]:
     """Replacecommits before this border of whose groups no file is left, the oldest first, up to
-    one of which some is: the border does not pass that. Each folder is listed once."""
+    one of which some is: the border does not pass that. Each folder is listed once, far away with
+    those that are asked next."""
     near = [one for one in sorted(replaced) if one < border]
     ids: dict[str, set[str]] = {}
-    for folder, group in frozenset[tuple[str, str]]().union(*(replaced[one] for one in near)):
-        ids.setdefault(folder, set()).add(group)
+    for folder, group in chain.from_iterable(replaced[one] for one in near):
+        ids.setdefault(folder, set()).add(group)  # folders in the order in which they are asked
+
+    def groups_in(folder: str) -> set[str]:  # a log's name begins with a dot
+        names = (one.name.removeprefix(".") for one in store.list(folder))
+        return ids[folder].intersection(name.partition("_")[0] for name in names)
+
+    listed = zip(ids, together_far(store, groups_in, ids, lambda _: 0), strict=True)
     left: dict[str, set[str]] = {}
 
     def is_left(folder: str, group: str) -> bool:
-        if folder not in left:  # a log's name begins with a dot
-            names = (one.name.removeprefix(".") for one in store.list(folder))
-            left[folder] = ids[folder].intersection(name.partition("_")[0] for name in names)
+        while folder not in left:
+            left.update([next(listed)])
         return group in left[folder]
 
     return list(takewhile(lambda one: not any(starmap(is_left, replaced[one])), near))

@@ -66,6 +66,22 @@ def test_garbage_of_a_kind_goes_together() -> None:
     assert max(data.values()) < min(index.values())
 
 
+def test_folders_of_what_was_replaced_are_listed_together() -> None:
+    options = {"timeline_commits": 3, "lease_seconds": 0}
+    table, backend = far(made(in_memory(), "cow", options=options), Rounds)
+    assert isinstance(backend, Rounds)
+    for number in range(3):
+        table.insert_overwrite(rows(1000, 1400, number))
+    for number in range(6):
+        table.upsert(rows(1000, 1010, number))
+    backend.log.clear()
+    table.clean(versions=1, hours=0)
+    listed = [(at, path) for at, did, path in backend.log if did == "list" and "day=" in path]
+    assert len({path for _, path in listed}) == DAYS
+    before_the_put, behind = 1, 2  # as far as the first with files; then all
+    assert len({at for at, _ in listed}) == before_the_put + behind
+
+
 def test_what_a_dead_writer_left_goes_together_files_before_their_markers() -> None:
     store, backend = Store(in_memory()), Rounds(Store(in_memory()).backend)
     store.backend, owner = backend, Owner("commit", "1" * 32, "20260101000000000")
