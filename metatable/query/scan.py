@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from numbers import Integral
 from typing import Any
 
@@ -38,6 +38,7 @@ from metatable.results import DataFiles, Explain
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.made_once import made_once
+from metatable.storage.portions import MOST_TOGETHER
 
 __all__ = ["Scan"]
 
@@ -259,12 +260,16 @@ class Scan(Rows):
     def _opened(
         self, files: Iterable[FileSlice], schema: pa.Schema
     ) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Each slice; with no limit to end it before, what comes next is begun beside it."""
+        """Each slice; with no limit to end it before, what comes next is begun beside it. Far away
+        so it is where nobody knows how many rows of a slice count, of more and more slices."""
         view = self._view
         key = key_column(view.options, schema)
         read = read_columns(view, schema, key)
         if self._limit is None:
             return (_batches(begin) for _, begin in slices_ahead(view.store, files, read))
+        if self._where is not None and view.store.is_distant:
+            ahead = (slices_ahead(view.store, some, read) for some in _more_and_more(files))
+            return (_batches(begin) for _, begin in chain.from_iterable(ahead))
         begin = partial(stream_slice, view.store, read=read, in_place=False)
         return (_batches(partial(begin, one)) for one in files)
 
@@ -310,6 +315,14 @@ def _rows_or_none(limit: Any) -> int | None:
     if isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 0:
         raise UsageError("limit is no number of rows", expected="0 or more, or None", found=limit)
     return min(int(limit), MOST_ROWS)
+
+
+def _more_and_more(files: Iterable[FileSlice]) -> Iterator[list[FileSlice]]:
+    """Portions of 1, 2, 4, ... slices, up to what is read at once."""
+    source, count = iter(files), 1
+    while some := [*islice(source, count)]:
+        yield some
+        count = min(2 * count, MOST_TOGETHER)
 
 
 def _batches(begin: Begin) -> Iterator[pa.RecordBatch]:

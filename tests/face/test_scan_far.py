@@ -44,6 +44,20 @@ def test_a_scan_that_has_a_limit_fetches_no_more_than_it_needs(uri: str) -> None
     assert len(files) == 1
 
 
+def test_a_limit_on_some_of_the_rows_waits_for_more_and_more_files_together(uri: str) -> None:
+    table, backend = far(uri, Rounds)
+    where = [("v", "==", 3)]
+    near = metatable.open(uri).scan(where=where).to_arrow()
+    assert table.scan(where=where, limit=5000).to_arrow().equals(near)
+    waited = data_rounds(backend)
+    assert {*waited} - {0} == {1, 2, 4, 8, DAYS - 15}
+    assert len(waited) <= 5 * 3  # logs, a footer, row groups
+    table, backend = far(uri, Rounds)
+    assert table.scan(where=where, limit=1).to_arrow().num_rows == 1
+    assert isinstance(backend, Rounds)
+    assert len({path for _, _, path in backend.log if path.endswith(".parquet")}) == 1
+
+
 def test_rows_come_as_near_by_from_a_store_that_answers_late(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
