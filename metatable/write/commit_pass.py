@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 
 from metatable.data.columns.schema_changes import needs_rewriting, with_new_columns
 from metatable.data.columns.schema_text import TableSchema
+from metatable.data.file_groups.slices import FileSlice
 from metatable.data.hoodie.commit_metadata import WriteStat
 from metatable.data.hoodie.operations import (
     BULK_INSERT,
@@ -76,7 +77,7 @@ from metatable.storage.errors import NotFoundError, StaleError, UsageError
 from metatable.storage.store import Store
 from metatable.write.attempts import attempts
 from metatable.write.bent_logs import bent_slices
-from metatable.write.few_rows import is_much, prepared_near
+from metatable.write.few_rows import is_much, prepared_near, reads_much, slices_named
 from metatable.write.held_rows import held_rows
 from metatable.write.late_logs import CarryOut
 from metatable.write.overwrite import (
@@ -93,7 +94,7 @@ from metatable.write.profile import NAMED_KEYS, PROFILE, CountGroups
 from metatable.write.receipts import FileReceipt
 from metatable.write.routes import ROUTE, route
 from metatable.write.same_rows import refuse_other_rows
-from metatable.write.stale_rows import without_stale_rows
+from metatable.write.stale_rows import with_newer, without_stale_rows
 from metatable.write.written_files import Written, written_groups
 
 __all__ = ["delete_partitions", "write"]
@@ -207,7 +208,7 @@ class _Attempt:
 
     transaction: Transaction
     engine: Engine[Any]
-    """The engine that looks the rows' keys up."""
+    """The engine that looks the rows' keys up; once it is known that much is to do, `source`."""
     source: Engine[Any]
     """The engine that the rows came from, as a rule the same."""
     given: Distinct
@@ -226,10 +227,8 @@ class _Attempt:
             # an upsert goes where its key would be: whether it is there, its merge will see
             _log.info("looking keys up for %s on version %d", self.operation, snapshot.version)
             located = self._look(index)(self.engine, self._rows(snapshot), snapshot)
-            if self.operation == MERGE:
-                located = made_whole(self.engine, located, snapshot, self.given.count)
             with (
-                self.engine.keep(located) as located,
+                self._whole(located, snapshot) as located,
                 self._profiled(index, located, snapshot) as known,
             ):
                 gone = self._gone(known.rows, snapshot)
@@ -252,6 +251,30 @@ class _Attempt:
             return partial(present, index)
         keyed = keyed_index(index) if self.engine.in_process else None
         return index.tag if keyed is None else keyed.tag_coded
+
+    @contextmanager
+    def _whole(self, located: Any, snapshot: Snapshot) -> Iterator[Any]:
+        """The rows, kept, with the columns that a merge leaves out."""
+        names = self.engine.schema(located).names
+        with ExitStack() as held:
+            if self.operation == MERGE and not {*snapshot.schema.names} <= {*names}:
+                if self.engine is not self.source:
+                    located = held.enter_context(self.engine.keep(located))
+                    slices = slices_named(self.engine, located, snapshot)
+                    located = self._where_read(located, slices)
+                located = made_whole(self.engine, located, snapshot, self.given.count)
+            yield held.enter_context(self.engine.keep(located))
+
+    def _where_read(self, located: Any, slices: Sequence[FileSlice]) -> Any:
+        """The rows, where these slices shall be read for them."""
+        is_here = self.engine is not self.source
+        return self._back(located) if is_here and reads_much(slices) else located
+
+    def _back(self, rows: Any) -> Any:
+        """Few rows that came here from elsewhere are there again, with all that is left to do."""
+        few = without_codes(self.engine.to_table(rows))
+        self.engine = self.source
+        return self.engine.rows(few)
 
     def _gone(self, located: Any, snapshot: Snapshot) -> Overwritten | None:
         """What leaves the table, if partitions are overwritten."""
@@ -307,9 +330,15 @@ class _Attempt:
             _refuse_existing(profile)
         ordering = snapshot.options.ordering
         known = _rows(profile.filter(profile["file_id"].is_valid()))
-        if ordering is None or self.operation == DELETE or not known:
+        if (
+            ordering is None
+            or self.operation == DELETE
+            or not known
+            or not (opened := with_newer(self.engine, located, snapshot, ordering))
+        ):
             yield _Known(located, order, profile)
             return
+        located = self._where_read(located, opened)
         judged = without_stale_rows(self.engine, located, snapshot, ordering, known)
         with judged as (fresh, stale):
             again = self.engine.run(fresh, count, PROFILE) if stale else profile
@@ -334,10 +363,11 @@ class _Attempt:
         if not known.profile.num_rows and not (gone and len(gone.filled)):
             return _Done(transaction.base.version, (), unwritten, self.engine.name)
         transaction.start(action_of(self.operation, snapshot.options.has_logs))
-        engine, rows, plan = self._planned(snapshot, index, known, gone)
+        has_keys = any(one.has_keys for one in partitions_of(snapshot.options, index))
+        rows, plan = self._planned(snapshot, index, known, gone, has_keys)
+        engine = self.engine
         spread = _spread(engine, rows, plan)
         leaving = (rows, gone) if gone else None
-        has_keys = any(one.has_keys for one in partitions_of(snapshot.options, index))
 
         def check(receipts: Sequence[FileReceipt]) -> None:
             if plan.sums_keys:
@@ -355,10 +385,15 @@ class _Attempt:
         return _Done(version, written.stats, counts, engine.name)
 
     def _planned(
-        self, snapshot: Snapshot, index: Index, known: _Known, gone: Overwritten | None
-    ) -> tuple[Engine[Any], Any, WritePlan]:
-        """What is written, from which rows, and where: few rows that came here from elsewhere go
-        back if much is written for them."""
+        self,
+        snapshot: Snapshot,
+        index: Index,
+        known: _Known,
+        gone: Overwritten | None,
+        has_keys: bool,
+    ) -> tuple[Any, WritePlan]:
+        """What is written, and from which rows: few that came here from elsewhere go back if much
+        is written for them, or read to tell which keys go."""
         instant, nonce = self.transaction.instant, self.transaction.owner.nonce
         filled = gone.filled if gone else ()
 
@@ -366,14 +401,15 @@ class _Attempt:
             told = snapshot, index, known.profile, self.operation, instant, engine.slots, nonce
             return planned(*told, filled, known.order)
 
-        engine, rows, plan = self.engine, known.rows, plan_for(self.engine)
+        rows, plan = known.rows, plan_for(self.engine)
         plan = replace(plan, sums_keys=not known.profile["key_sum"].null_count)
-        if engine is not self.source and is_much(plan):
-            rows = self.source.rows(without_codes(engine.to_table(rows)))
-            engine, plan = self.source, plan_for(self.source)
+        read = gone.files.total_bytes if gone and has_keys else 0
+        if self.engine is not self.source and is_much(plan, read):
+            rows = self._back(rows)
+            plan = plan_for(self.engine)
         files = len(plan.groups)
         _log.info("writing %d rows to %d files as %s", _rows(known.profile), files, instant)
-        return engine, rows, plan
+        return rows, plan
 
     def _change(
         self,

@@ -2,8 +2,9 @@
 
 A job of Spark's costs more than looking a few keys up and copying what stays as it is. What
 decides is how much there is to do, not only the rows: those are few, the index opens no more files
-than one process can, and no more bytes of files are made anew than one process should. The last is
-known when keys have been looked up; then the rows, still few, go back to where they came from.
+than one process can, and no more bytes of files are read for them, or made anew, than one process
+should. The last is known when keys have been looked up, before anything is read; then the rows,
+still few, go back to where they came from.
 
 How many are few depends on who else would do it: a cluster that runs no more tasks at once than
 this process has processors (a local master, above all) does the same work on the same processors,
@@ -17,19 +18,23 @@ else is kept, so that it is made once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pyarrow as pa
 
+from metatable.data.file_groups.slices import FileSlice
+from metatable.data.rows.taking import whole
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
+from metatable.index.locations import LOCATION_COLUMN, located_slices, without_codes
 from metatable.metadata.partitions.snapshot import Snapshot
+from metatable.metadata.view import TableView
 from metatable.write.plan import WritePlan
 
-__all__ = ["is_much", "prepared_near"]
+__all__ = ["is_much", "prepared_near", "reads_much", "slices_named"]
 
 ROWS, ROW_BYTES = 10_000, 8 << 20
 """What counts as few where the cluster has more processors than this process."""
@@ -47,7 +52,7 @@ LISTED_BYTES = 1 << 20
 file's filter."""
 
 REWRITTEN_BYTES = 1 << 30
-"""The most bytes of files that this process makes anew."""
+"""The most bytes of files that this process makes anew, or reads for rows that come."""
 
 
 @contextmanager
@@ -104,10 +109,22 @@ def _few(engine: Engine[Any], rows: Any, limits: tuple[tuple[int, int], ...]) ->
     return None
 
 
-def is_much(plan: WritePlan) -> bool:
-    """Whether an engine elsewhere should share out what the plan writes anew."""
-    anew = (one.base for one in plan.groups if one.kind == "MERGE" and one.base)
-    return sum(base.size_bytes for base in anew) > REWRITTEN_BYTES
+def slices_named(engine: Engine[Any], located: Any, view: TableView) -> list[FileSlice]:
+    """The slices that hold these few rows' keys."""
+    few = engine.to_table(engine.select(located, [LOCATION_COLUMN]))
+    location = whole(without_codes(few)[LOCATION_COLUMN]).drop_null()
+    return [one for _, one, _ in located_slices(view, location) if one is not None]
+
+
+def reads_much(slices: Iterable[FileSlice], more: int = 0) -> bool:
+    """Whether an engine elsewhere should share out reading these slices, and `more` bytes."""
+    return more + sum(one.size_bytes for one in slices) > REWRITTEN_BYTES
+
+
+def is_much(plan: WritePlan, gone: int) -> bool:
+    """Whether it should share out what the plan writes anew, and so many bytes of files that go, of
+    which all keys are read."""
+    return reads_much((one.base for one in plan.groups if one.kind == "MERGE" and one.base), gone)
 
 
 def _listed_bytes(snapshot: Snapshot) -> int:

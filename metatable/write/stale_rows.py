@@ -32,7 +32,7 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError
 from metatable.storage.hashing import xxh64
 
-__all__ = ["without_stale_rows"]
+__all__ = ["with_newer", "without_stale_rows"]
 
 STALE = "_metatable_stale"
 
@@ -49,9 +49,6 @@ def without_stale_rows(
 ) -> Iterator[tuple[Any, int]]:
     """(`located` without its stale rows, how many these were); reads two columns of the files.
     `known`: of how many rows the key is stored."""
-    if not _may_hold_newer(engine, located, view, ordering):
-        yield located, 0
-        return
     schema = engine.schema(located)
     identity = [KEY] if view.options.is_global else [KEY, PATH]
     inputs = [KEY, PATH, ordering, LOCATION_COLUMN]
@@ -71,8 +68,11 @@ def without_stale_rows(
         yield engine.map(marked, engine.schema(marked).names, _fresh, schema), count
 
 
-def _may_hold_newer(engine: Engine[Any], located: Any, view: TableView, ordering: str) -> bool:
-    """Whether a stored row may be newer than one that comes, by the statistics of its file."""
+def with_newer(
+    engine: Engine[Any], located: Any, view: TableView, ordering: str
+) -> list[FileSlice]:
+    """Slices in which a row may be newer than one that comes, by the statistics of their files:
+    those that `without_stale_rows` opens."""
     kind = engine.schema(located).field(ordering).type
     asked = engine.select(located, [LOCATION_COLUMN, ordering])
     least = engine.run(asked, partial(_least, ordering), _least_schema(kind))
@@ -82,9 +82,12 @@ def _may_hold_newer(engine: Engine[Any], located: Any, view: TableView, ordering
     known = pa.table([groups["path"], groups["file_id"]], names=["path", "file_id"])
     stored = view.schema.field(ordering).type
     known = known.append_column("greatest", view.maxima(ordering, stored, slices))
+    known = known.append_column("place", pa.array(range(len(slices)), pa.int64()))
     beside = least.join(known, ["path", "file_id"])
     newer = pc.greater_equal(beside["least"], beside["greatest"])  # null: not known
-    return not pc.all(pc.and_(newer, pc.invert(beside["null"])), skip_nulls=False).as_py()
+    is_sure = pc.fill_null(pc.and_(newer, pc.invert(beside["null"])), False)
+    opened = pc.unique(beside["place"].filter(pc.invert(is_sure)))
+    return [slices[place] for place in opened.to_pylist()]
 
 
 def _least_schema(kind: pa.DataType) -> pa.Schema:

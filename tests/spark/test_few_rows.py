@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
+import metatable
 from metatable.engine.local import LocalEngine
 from metatable.metadata.manifests.versions import load_newest
 from metatable.metadata.partitions.snapshot import Snapshot
@@ -19,9 +20,9 @@ from metatable.spark.columns import weight_of_row
 from metatable.spark.engine import SparkEngine
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
-from metatable.write import few_rows
+from metatable.write import few_rows, overwrite, partial_rows, stale_rows
 from metatable.write.few_rows import prepared_near
-from tests.index.rows import make, rows
+from tests.index.rows import SCHEMA, make, rows
 from tests.long import each_once
 from tests.spark.settings import settings
 from tests.spark.telling import telling
@@ -66,6 +67,117 @@ def test_few_rows_are_written_here_unless_much_is_made_anew(
     assert table.verify().findings == ()
     found = table.scan(columns=["id", "city", "value"]).to_arrow().sort_by("id")
     assert found.equals(rows(0, 60, value=7).select(found.schema.names).cast(found.schema))
+
+
+READS = [(partial_rows, "stream_slice"), (overwrite, "stream_slice"), (stale_rows, "read_slice")]
+"""Where stored rows are read for those that come, before any file is made anew."""
+
+
+@pytest.fixture
+def read_here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Who read stored rows in this process, to which few rows come; Spark's workers are others."""
+    monkeypatch.setattr(few_rows, "ROWS", 60)
+    calls = list[str]()
+    for module, name in READS:
+        read, who = getattr(module, name), module.__name__.rpartition(".")[2]
+
+        def noting(*asked: Any, _read: Any = read, _who: str = who) -> Any:
+            calls.append(_who)
+            return _read(*asked)
+
+        monkeypatch.setattr(module, name, noting)
+    return calls
+
+
+HERE = pytest.mark.parametrize(("most", "engine"), [(1 << 20, "local"), (0, "spark")])
+"""How many bytes of files this process may read, and what reads them then."""
+
+
+@HERE
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_columns_that_a_merge_leaves_out_are_read_here_unless_files_are_large(
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    read_here: list[str],
+    table_type: str,
+    most: int,
+    engine: str,
+) -> None:
+    monkeypatch.setattr(few_rows, "REWRITTEN_BYTES", most)
+    table = make(str(tmp_path / "table"), "record", "global", table_type=table_type)
+    table.insert(rows(0, 30))
+    given = rows(20, 40, value=7)
+    done = table.merge(spark.createDataFrame(given.select(["id", "city", "value"])))
+    assert (done.updated, done.inserted, done.engine) == (10, 10, engine)
+    assert set(read_here) == ({"partial_rows"} if engine == "local" else set())
+    assert table.verify().findings == ()
+    found = table.scan(columns=["id", "value", "note"]).to_arrow().sort_by("id")
+    values = [*rows(0, 20)["value"].to_pylist(), *given["value"].to_pylist()]
+    assert found["value"].to_pylist() == values
+    assert found["note"].to_pylist() == [*rows(0, 30)["note"].to_pylist(), *[None] * 10]
+
+
+@HERE
+def test_keys_that_are_overwritten_are_read_here_unless_files_are_large(
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    read_here: list[str],
+    most: int,
+    engine: str,
+) -> None:
+    monkeypatch.setattr(few_rows, "REWRITTEN_BYTES", most)
+    table = make(str(tmp_path / "table"), "record", "global")
+    table.insert(rows(0, 30))
+    done = table.insert_overwrite(spark.createDataFrame(rows(20, 40, value=7)), by="table")
+    assert (done.updated, done.inserted, done.deleted, done.engine) == (10, 10, 20, engine)
+    assert set(read_here) == ({"overwrite"} if engine == "local" else set())
+    assert table.verify().findings == ()
+
+
+def test_an_overwrite_that_reads_no_keys_is_done_here(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_here: list[str]
+) -> None:
+    monkeypatch.setattr(few_rows, "REWRITTEN_BYTES", 0)
+    table = make(str(tmp_path / "table"), "metadata_bloom", "partition")
+    table.insert(rows(0, 30))
+    done = table.insert_overwrite(spark.createDataFrame(rows(20, 40, value=7)), by="table")
+    assert (done.updated, done.deleted, done.engine, read_here) == (10, 20, "local", [])
+
+
+@HERE
+def test_rows_that_may_be_stale_are_judged_here_unless_files_are_large(
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    read_here: list[str],
+    most: int,
+    engine: str,
+) -> None:
+    monkeypatch.setattr(few_rows, "REWRITTEN_BYTES", most)
+    table = metatable.create(
+        str(tmp_path / "table"),
+        SCHEMA,
+        key="id",
+        ordering="value",
+        index="record",
+        table_type="mor",
+        storage_options={"durable": "false"},
+    )
+    table.insert(at(5, 0, 30))
+    table.upsert(at(9, 20, 30))
+    newer = table.upsert(spark.createDataFrame(at(9, 0, 30)))
+    assert (newer.stale, newer.updated, newer.engine, read_here) == (0, 30, "local", [])
+    done = table.upsert(spark.createDataFrame(at(7, 20, 40)))
+    assert (done.stale, done.inserted, done.engine) == (10, 10, engine)
+    assert set(read_here) == ({"stale_rows"} if engine == "local" else set())
+    assert table.verify().findings == ()
+
+
+def at(value: int, first: int, last: int) -> pa.Table:
+    """Rows of one age."""
+    return rows(first, last).set_column(2, SCHEMA.field("value"), [[value] * (last - first)])
 
 
 @pytest.mark.parametrize("few", [0, 60])
