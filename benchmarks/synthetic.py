@@ -20,12 +20,12 @@ from typing import Any
 import pyarrow as pa
 
 import metatable
-from metatable.compaction.reshaping.new_files import built_hfiles
 from metatable.data.base_files.statistics import ColumnStats
 from metatable.data.file_groups.slices import DataFile, FileSlice
 from metatable.data.hoodie.commit_metadata import CommitMetadata
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
+from metatable.index.build import build_hfiles
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.page_updates import AddFiles
 from metatable.metadata.commits.transaction import Transaction
@@ -104,15 +104,15 @@ def add_files(store: Store, numbers: Sequence[int]) -> dict[str, int]:
         instant = transaction.start()
         transaction.begin_files()
         options = transaction.snapshot.options
-        scratch = LocalEngine().scratch(store)
+        engine = LocalEngine(counters=counters)
+        scratch = engine.scratch(store)
         partitions = partitions_of(options, create_index(options))
         runs = list(_runs(scratch, partitions, numbers, instant))
-        adds = built_hfiles(store, partitions, runs, scratch, transaction.owner)
+        adds, files = build_hfiles(engine, store, scratch, partitions, runs, transaction.owner)
         body = CommitMetadata(operation="INSERT", stats=(), extra={}).encode()
         steps = (transaction.stage(body),)
-        transaction.publish(
-            Change(operation="insert", instant=instant, updates=(AddFiles(adds),), steps=steps)
-        )
+        updates = (AddFiles(adds),)
+        transaction.publish(Change("insert", instant, updates=updates, steps=steps, files=files))
     return dict(counters)
 
 

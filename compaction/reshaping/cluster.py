@@ -27,7 +27,6 @@ from metatable.compaction.bounds import is_number
 from metatable.compaction.reshaping.cluster_plan import ClusterPlan, chosen
 from metatable.compaction.reshaping.new_files import (
     Receipt,
-    built_hfiles,
     entry_receipts,
     file_receipt,
     new_base,
@@ -51,6 +50,7 @@ from metatable.data.rows.taking import grouped, piece_rows, taker, whole
 from metatable.engine.jobs import run_rows
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
+from metatable.index.build import build_hfiles
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.page_updates import AddFiles
 from metatable.metadata.commits.requirements import SchemaIsBase, SlicesCurrent
@@ -137,12 +137,10 @@ class Cluster(Service[ClusterPlan]):
         work = partial(_write, snapshot, files, partitions, scratch)
         made, runs = sorted_out(run_rows(engine, spread, work, Receipt))
         runs += (*_retired(scratch, snapshot, partitions, slices),)
-        adds = built_hfiles(store, partitions, runs, scratch, owner)
+        adds, index_files = build_hfiles(engine, store, scratch, partitions, runs, owner)
         drop_runs(scratch, runs)
         replaced = ids_by_path((one.partition_path, one.file_id) for one in slices)
-        step, staged_files = staged_commit(
-            snapshot, self.name, instant, made, self.action, replaced
-        )
+        step, staged = staged_commit(snapshot, self.name, instant, made, self.action, replaced)
         change = Change(
             operation=self.name,
             instant=instant,
@@ -155,7 +153,7 @@ class Cluster(Service[ClusterPlan]):
                 "bytes": sum(one.size_bytes for one in made),
             },
             note={"by": ", ".join(plan.by)},
-            files=staged_files,
+            files={**index_files, **staged},
         )
         counts = {"files_after": len(made), "entries": sum(one.row_count for one in made)}
         return Outcome(change, {**plan.facts, **counts}, partial(_measured, plan.by))

@@ -23,7 +23,6 @@ import pyarrow as pa
 from metatable.compaction.reshaping.log_sizes import LogSizes
 from metatable.compaction.reshaping.new_files import (
     Receipt,
-    built_hfiles,
     entry_receipts,
     file_receipt,
     new_base,
@@ -50,6 +49,7 @@ from metatable.data.rows.row_counts import RowCounts
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
+from metatable.index.build import build_hfiles
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.page_updates import AddFiles
 from metatable.metadata.commits.requirements import SchemaIsBase, SlicesCurrent
@@ -165,9 +165,9 @@ class CompactLogs(Service[LogPlan]):
         begin(store, instant, COMPACTION)
         scratch = engine.scratch(store, owner.name)
         made = _written(engine, snapshot, plan, instant, scratch)
-        adds = built_hfiles(store, made.partitions, made.runs, scratch, owner)
+        adds, files = build_hfiles(engine, store, scratch, made.partitions, made.runs, owner)
         drop_runs(scratch, made.runs)
-        step, files = staged_commit(snapshot, self.name, instant, made.stats, COMPACTION)
+        step, staged = staged_commit(snapshot, self.name, instant, made.stats, COMPACTION)
         bases = {(one.partition_path, one.file_id): one for one in made.bases}
         change = Change(
             operation=self.name,
@@ -189,7 +189,7 @@ class CompactLogs(Service[LogPlan]):
                 "rows": sum(one.row_count for one in made.stats),
                 "bytes": sum(one.size_bytes for one in made.stats),
             },
-            files=files,
+            files={**files, **staged},
         )
         facts = {
             **plan.facts,

@@ -20,11 +20,9 @@ from metatable.data.hoodie.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.keys.key_texts import KEY
 from metatable.engine.protocol import Engine
 from metatable.metadata.commits.steps import staged
-from metatable.metadata.hfiles.entry_files import Run, build_hfile, cut_ranges, run_of, write_run
+from metatable.metadata.hfiles.entry_files import Run, run_of, write_run
 from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.manifests.manifest import Step
-from metatable.metadata.manifests.owner import Owner
-from metatable.metadata.manifests.pages import HFileRef
 from metatable.metadata.view import TableView
 from metatable.metadata.written import (
     PassingRows,
@@ -38,7 +36,6 @@ from metatable.storage.store import Store
 __all__ = [
     "NewBase",
     "Receipt",
-    "built_hfiles",
     "entry_receipts",
     "file_receipt",
     "new_base",
@@ -163,20 +160,3 @@ def staged_commit(
     name = view.options.name
     commit = CommitMetadata.of_ours(operation, stats, {}, view.schema, name, replaced)
     return staged(instant, commit.encode(), action)
-
-
-def built_hfiles(
-    store: Store,
-    partitions: Sequence[MetadataPartition],
-    runs: Sequence[Run],
-    scratch: Store,
-    owner: Owner,
-) -> dict[str, tuple[HFileRef, ...]]:
-    """The HFiles of what runs tell, by metadata partition."""
-    refs: dict[str, tuple[HFileRef, ...]] = {}
-    for one in partitions:
-        ours = [run for run in runs if run.partition == one.name]
-        ranges = cut_ranges(one, ours, one.options.hfile_target_bytes)
-        built = (build_hfile(store, scratch, one, ours, lo, hi, owner) for lo, hi in ranges)
-        refs[one.name] = tuple(ref for ref in built if ref is not None)
-    return {name: held for name, held in refs.items() if held}

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from metatable.compaction.reshaping.bucket_sizes import BucketSizes
-from metatable.compaction.reshaping.new_files import built_hfiles, staged_commit
+from metatable.compaction.reshaping.new_files import staged_commit
 from metatable.compaction.reshaping.resize import (
     Child,
     NoResizeWaits,
@@ -44,6 +44,7 @@ from metatable.data.hoodie.operations import RESIZE
 from metatable.data.hoodie.timeline import CLUSTERING
 from metatable.engine.protocol import Engine
 from metatable.index.bucket.rings import rings_of
+from metatable.index.build import build_hfiles
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.hudi_rings import with_rings
 from metatable.metadata.commits.page_updates import AddFiles
@@ -194,9 +195,9 @@ class CarryOutResize(Service[WaitingPlan]):
         made = written_children(engine, snapshot, jobs, scratch, is_told=True)
         # statistics of the base files: what else there is to say is composed with the version
         stats = (ColumnStatsPartition(snapshot.options),)
-        adds = built_hfiles(store, stats, made.runs, scratch, owner)
+        adds, files = build_hfiles(engine, store, scratch, stats, made.runs, owner)
         drop_runs(scratch, made.runs)
-        step, files = staged_commit(
+        step, staged = staged_commit(
             snapshot, self.name, instant, made.stats, CLUSTERING, plan.replaced
         )
         bases = tuple(DataFile.decode(one.path, one.size_bytes) for one in made.stats)
@@ -208,7 +209,7 @@ class CarryOutResize(Service[WaitingPlan]):
             updates=(AddFiles(adds), Resized(instant, bases, owner)),
             steps=with_rings(snapshot.options, step),
             summary=summary_of(plan.resize, made.stats),
-            files=files,
+            files={**files, **staged},
         )
         counts = {"files_before": len(plan.planned), "files_after": len(bases), "plan": instant}
         entries = sum(one.row_count for one in made.stats)

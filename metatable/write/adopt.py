@@ -48,6 +48,7 @@ from metatable.data.keys.keygen import KeyGenerator
 from metatable.data.rows.merge import check_ordering
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
+from metatable.index.build import build_hfiles
 from metatable.metadata.commits.known_commits import CommitSum
 from metatable.metadata.commits.recovery import sweep_index_files
 from metatable.metadata.hfiles.entry_files import Run, drop_runs
@@ -63,7 +64,6 @@ from metatable.metadata.written import stats_columns
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError, CorruptError, UpgradeError, UsageError
 from metatable.storage.store import Store
-from metatable.write.build import build_hfiles
 from metatable.write.stored_entries import (
     StoredFiles,
     passed_over,

@@ -21,6 +21,7 @@ from metatable.data.config.option_checks import check_types
 from metatable.data.config.options import Options
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
+from metatable.index.build import build_hfiles
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.page_updates import AddFiles
 from metatable.metadata.commits.requirements import RowsUnchanged
@@ -35,7 +36,6 @@ from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write.adopt import OPERATION, enough_buckets
 from metatable.write.attempts import attempts
-from metatable.write.build import build_hfiles
 from metatable.write.stored_entries import StoredFiles, runs_of
 
 __all__ = ["change_index"]

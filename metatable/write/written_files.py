@@ -13,6 +13,7 @@ import pyarrow as pa
 from metatable.data.hoodie.commit_metadata import CommitMetadata, WriteStat, columns_beside
 from metatable.data.rows.row_counts import RowCounts
 from metatable.engine.protocol import TASK_COLUMN, Engine, Task
+from metatable.index.build import build_hfiles
 from metatable.index.protocol import Index
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.transaction import Transaction
@@ -23,7 +24,6 @@ from metatable.metadata.manifests.pages import HFileRef
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.partitions.stored import partitions_of
 from metatable.storage.store import Store
-from metatable.write.build import build_hfiles
 from metatable.write.groups import (
     MOST_TOGETHER,
     PLACES,

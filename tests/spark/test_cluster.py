@@ -10,6 +10,7 @@ from tests.compaction.test_cluster import rows
 from tests.face.test_cluster_by import made
 from tests.long import LONG
 from tests.model import arrow, check
+from tests.spark.elsewhere import index_built_elsewhere
 
 
 @pytest.mark.skipif(not LONG, reason="its stages are many and small: with METATABLE_LONG=1")
@@ -20,7 +21,8 @@ def test_files_are_cut_and_cut_anew_on_spark(spark: Any, table_uri: str) -> None
     files = len(table.files())
     assert files >= 5
     assert max(table.describe().depths.values()) < files * 0.8
-    done = table.cluster(by="id", engine=spark)
+    with index_built_elsewhere():
+        done = table.cluster(by="id", engine=spark)
     assert (done.files_before, done.depth_after) == (files, {"id": 1.0})
     assert table.cluster(engine=spark).entries == done.entries == len(rows())
     check(table, model, rows()[::20])
@@ -34,6 +36,7 @@ def test_files_of_which_all_rows_are_deleted_go(spark: Any, table_uri: str) -> N
         table.insert(arrow(part))
     table.delete(arrow(given))
     assert len(table.files()) == 2
-    done = table.cluster(by="id", engine=spark)
+    with index_built_elsewhere():
+        done = table.cluster(by="id", engine=spark)
     assert (done.files_before, done.files_after, table.files()) == (2, 0, [])
     check(table, model, given[::20])

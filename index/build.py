@@ -1,4 +1,4 @@
-"""Build: makes the HFiles of a commit, few of them, from runs of entries.
+"""Build: makes the HFiles of a commit or a service, few of them, from runs of entries.
 
 One task makes one file. Few entries of an engine of this process, which are here already, make no
 task.
@@ -58,8 +58,8 @@ def build_hfiles(
     runs: Sequence[Run],
     owner: Owner,
 ) -> tuple[dict[str, tuple[HFileRef, ...]], dict[str, bytes]]:
-    """The HFiles of a commit, by metadata partition. And what is still to be put of them, by path:
-    small ones go together with all that a version needs."""
+    """The HFiles of what runs tell, by metadata partition. And what is still to be put of them, by
+    path: small ones go together with all that a version needs."""
     jobs = [
         _Range(partition.name, lo, hi)
         for partition in partitions
