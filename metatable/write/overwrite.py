@@ -48,7 +48,7 @@ from metatable.metadata.commits.change import Race
 from metatable.metadata.hfiles.entry_files import RUN_SCHEMA, Run, write_run
 from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.partitions.snapshot import Snapshot
-from metatable.metadata.view import TableView, read_columns
+from metatable.metadata.view import FEW_PARTITIONS, TableView, read_columns
 from metatable.metadata.written import stats_columns
 from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
@@ -59,9 +59,6 @@ from metatable.write.plan import WritePlan
 from metatable.write.profile import NAMED_KEYS
 
 __all__ = ["Overwritten", "PartitionsUnchanged", "entries_gone", "named_paths", "overwritten"]
-
-FEW_PARTITIONS = 16
-"""Up to so many partitions are listed one by one; beyond, the whole table is."""
 
 FILES_TOGETHER = 1024
 """Slices of which one task makes the tombstones."""
