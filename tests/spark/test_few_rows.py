@@ -93,6 +93,7 @@ HERE = pytest.mark.parametrize(("most", "engine"), [(1 << 20, "local"), (0, "spa
 """How many bytes of files this process may read, and what reads them then."""
 
 
+@pytest.mark.each_once
 @HERE
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_columns_that_a_merge_leaves_out_are_read_here_unless_files_are_large(
