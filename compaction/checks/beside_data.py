@@ -25,8 +25,7 @@ from metatable.compaction.reshaping.resize import Resize
 from metatable.compaction.service import Schedulable
 from metatable.data.config.options import Options
 from metatable.data.hoodie.properties import PROPERTIES_PATH, TableProperties
-from metatable.data.hoodie.timeline import REPLACING, Timeline, completed_path, requested_path
-from metatable.metadata.commits.lost_savepoints import lost_savepoints
+from metatable.data.hoodie.timeline import REPLACING, completed_path, requested_path
 from metatable.metadata.commits.steps import staged_path
 from metatable.metadata.manifests.manifest import version_path
 from metatable.metadata.manifests.plans import PLANS, load_plan
@@ -107,19 +106,12 @@ def look_at_timeline(found: Examined) -> None:
         path = completed_path(found.versions.newest.pins[name].instant, "savepoint")
         what = f"savepoint {name} is not on the timeline"
         add(Fault.SAVEPOINT, path, what, "put on the timeline")
-    _look_for_lost_savepoints(found)
-
-
-def _look_for_lost_savepoints(found: Examined) -> None:
-    """Savepoints that no version knows. Their names stood in the root alone: who knows them keeps
-    the version again."""
-    store, newest = found.snapshot.store, found.versions.newest
-    for instant in lost_savepoints(store, newest, Timeline(store).load()):
+    for instant in state.lost_savepoints:  # their names stood in the root alone
         version = found.versions.first_of(instant)
         which = "its version" if version is None else f"version {version}"
         what = f"no version knows this savepoint, its root is lost: keep {which} again by"
         what += f" `savepoint`, or delete {staged_path(instant, 'savepoint')} to drop it"
-        found.findings.add(Fault.SAVEPOINT, completed_path(instant, "savepoint"), what)
+        add(Fault.SAVEPOINT, completed_path(instant, "savepoint"), what)
 
 
 def add_missing(findings: Findings, one: Action) -> None:

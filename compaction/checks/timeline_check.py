@@ -35,6 +35,7 @@ from metatable.data.hoodie.timeline import (
     requested_path,
 )
 from metatable.metadata.commits.known_commits import CommitSum, too_many
+from metatable.metadata.commits.lost_savepoints import lost_savepoints
 from metatable.metadata.commits.retention import seen_time
 from metatable.metadata.commits.scheduled_plans import plan_fault
 from metatable.metadata.commits.steps import staged_path
@@ -71,6 +72,8 @@ class TimelineState:
     """Completed files that say something else than what was published, and how."""
     savepoints: tuple[str, ...]
     """Pinned, and not on the timeline: names."""
+    lost_savepoints: tuple[str, ...]
+    """Of ours, on the timeline, and of no version, as its root is lost: instants."""
     plans: Mapping[Action, str]
     """Those that wait, and of which the plan is lost or damaged there, and how."""
     unstaged: tuple[Action, ...]
@@ -154,6 +157,7 @@ class TimelineState:
             untraced=_untraced(seen, counted),
             damaged=damaged,
             savepoints=_savepoints_off(seen),
+            lost_savepoints=tuple(lost_savepoints(store, seen.newest, seen.actions)),
             plans=_plans_off(seen, store),
             unstaged=seen.completed(unstaged),
             bodies=bodies,
