@@ -88,8 +88,10 @@ class Store:
     ) -> None:
         self.uri = normal(uri)
         self.options = texts(options)
-        self.counters = Counters() if counters is None else counters
-        self.backend = _backend(self.uri, self.options)
+        self._begin(_backend(self.uri, self.options), Counters() if counters is None else counters)
+
+    def _begin(self, backend: Backend, counters: Counters) -> None:
+        self.backend, self.counters = backend, counters
         self._held: dict[str, bytes] | None = None
 
     def holding(self) -> Store:
@@ -378,8 +380,7 @@ class Store:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.uri, self.options = state["uri"], state["options"]
-        self.counters, self._held = Counters(), None
-        self.backend = _backend_again(self.uri, self.options)
+        self._begin(_backend_again(self.uri, self.options), Counters())
 
     def __repr__(self) -> str:
         return f"Store({self.uri!r})"
