@@ -49,7 +49,7 @@ from metatable.metadata.hfiles.entry_files import RUN_SCHEMA, Run, write_run
 from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.view import FEW_PARTITIONS, TableView, read_columns
-from metatable.metadata.written import stats_columns
+from metatable.metadata.written import every_stats_column
 from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
@@ -293,8 +293,7 @@ def entries_gone(
     """Runs of tombstones: of the files that leave, and of the keys that do not come back."""
     leaving, runs = gone.leaving(plan), []
     if len(leaving):
-        table = view.table_schema
-        columns = (*stats_columns(table, view.options).values(), *table.past_stats)
+        columns = every_stats_column(view.table_schema, view.options)
         files = _dealt(engine, leaving, -(-len(leaving) // FILES_TOGETHER))
         work = partial(_retired, tuple(partitions), columns, scratch)
         runs += engine.run(files, work, RUN_SCHEMA).to_pylist()
