@@ -380,3 +380,36 @@ def test_what_lies_below_a_null_may_be_any_moment() -> None:
     inner = pa.StructArray.from_arrays([raw], ["at"], mask=pa.array([True, False]))
     rows = pa.RecordBatch.from_arrays([inner], ["a"])
     assert align(rows, rows.schema).to_pylist()[0] == {"a": None}
+
+
+DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+@pytest.mark.parametrize("unit", DAY)
+def test_times_beyond_a_day_are_refused_with_their_row(unit: str) -> None:
+    plain = pa.int32() if unit in ("s", "ms") else pa.int64()
+    kind = pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
+    schema = pa.schema([("a", pa.time64("us"))])
+    for wrong in (DAY[unit], -1000):
+        times = pa.array([0, None, DAY[unit] - 1000, wrong], plain).view(kind)
+        rows = pa.RecordBatch.from_arrays([times], ["a"])
+        with pytest.raises(UsageError, match="time is not within a day: column='a' row=3"):
+            align(rows, schema)
+        assert align(rows.slice(0, 3), schema).num_rows == 3
+
+
+def test_times_within_a_column_are_looked_at_and_those_below_nulls_are_not() -> None:
+    times = pa.array([5, DAY["us"], 7], pa.int64()).view(pa.time64("us"))
+    field = pa.field("element", pa.time64("us"))
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), times, pa.list_(field))
+    rows = pa.RecordBatch.from_arrays([lists], ["a"])
+    with pytest.raises(UsageError, match="time is not within a day: column='a' row=1"):
+        align(rows, rows.schema)
+    for mask in ([False, True, False], [True, False, True]):
+        structs = pa.StructArray.from_arrays([times], ["at"], mask=pa.array(mask))
+        rows = pa.RecordBatch.from_arrays([structs], ["a"])
+        if mask[1]:
+            assert align(rows, rows.schema).to_pylist()[1] == {"a": None}
+        else:
+            with pytest.raises(UsageError, match="time is not within a day: column='a' row=1"):
+                align(rows, rows.schema)

@@ -55,6 +55,13 @@ def test_bounds_and_nulls_are_those_of_the_rows(data: st.DataObject, kind: pa.Da
     assert found.type == kind
 
 
+@pytest.mark.parametrize("ends", [(-1, 86_399_999_999), (0, 86_400_000_000)])
+def test_a_footer_with_times_beyond_a_day_says_nothing(ends: tuple[int, int]) -> None:
+    raw = pa.array([36_000_000_000, *ends], pa.int64())
+    table = pa.table({"a": raw.view(pa.time64("us")), "b": raw})
+    assert [one.column for one in of_footer(*footer(table), table.schema)] == ["b"]
+
+
 @pytest.mark.parametrize("kind", READ, ids=str)
 @given(st.data())
 def test_columns_that_have_to_be_read(kind: pa.DataType, data: st.DataObject) -> None:

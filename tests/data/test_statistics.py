@@ -73,6 +73,14 @@ def test_years_that_python_lacks_have_no_bound() -> None:
     assert (found.minimum, found.maximum) == (None, None)
 
 
+@pytest.mark.parametrize("wrong", [-1, 86_400_000_000])
+def test_times_beyond_a_day_which_python_lacks_are_no_bounds(wrong: int) -> None:
+    raw = pa.array([36_000_000_000, wrong, None], pa.int64())
+    [found] = statistics.of_table(pa.table({"a": raw.view(pa.time64("us"))}), ["a"])
+    low, high = (time(10), None) if wrong > 0 else (None, time(10))
+    assert (found.minimum, found.maximum) == (low, high)
+
+
 TEXT = st.text(st.sampled_from("a\U0010ffff퟿￿é"), max_size=BOUND_LENGTH + 3)
 
 

@@ -222,6 +222,16 @@ def test_decimals_of_more_digits_than_their_type_are_refused(table_uri: str, nes
     assert table.insert(given.slice(0, 1)).inserted == 1
 
 
+def test_times_beyond_a_day_are_refused(table_uri: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.time64("us"))])
+    table = metatable.create(table_uri, schema, key="id", storage_options=FAST)
+    given = duckdb.sql("SELECT 1::BIGINT id, TIME '10:00' \"at\" UNION ALL SELECT 2, TIME '24:00'")
+    for verb in ("insert", "upsert", "merge"):
+        what = "time is not within a day"
+        with refused(table.uri, metatable.UsageError, what, column="at", row=1):
+            getattr(table, verb)(given.to_arrow_table())
+
+
 @pytest.mark.parametrize("scope", ["partition", "global"])
 def test_keys_too_long_for_the_index_are_refused_before_a_file_is_written(
     table_uri: str, scope: str

@@ -17,7 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from metatable.data.base_files.statistics import ColumnStats, cut_bounds, stored_sizes
+from metatable.data.base_files.statistics import (
+    ColumnStats,
+    cut_bounds,
+    python_value,
+    stored_sizes,
+)
 from metatable.data.columns.schema import KEY_COLUMN
 from metatable.storage.parquet.footer import ToldChunk
 
@@ -131,4 +136,7 @@ def _value(raw: Any, kind: pa.DataType) -> Any:
             raise ValueError(raw)
         return float(raw)
     stored = pa.int32() if kind.bit_width == 32 else pa.int64()
-    return pa.array([raw], stored).view(kind)[0].as_py()
+    value = python_value(pa.array([raw], stored).view(kind)[0])
+    if value is None:
+        raise ValueError(raw)
+    return value

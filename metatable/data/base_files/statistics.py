@@ -42,6 +42,7 @@ __all__ = [
     "of_file",
     "of_parts",
     "of_table",
+    "python_value",
     "stored_sizes",
 ]
 
@@ -192,8 +193,8 @@ def _bounds(
     if ends is None:
         ends = tuple(pc.min_max(_comparable(column)).values())
         if _has_nan(column):  # the greatest number, which Arrow leaves out
-            return _least_beside_nan(column, _value(ends[0])), None
-    minimum, maximum = map(_value, ends)
+            return _least_beside_nan(column, python_value(ends[0])), None
+    minimum, maximum = map(python_value, ends)
     return cut_bounds(minimum, maximum) if cut else (minimum, maximum)
 
 
@@ -220,14 +221,18 @@ def cut_bounds(minimum: Any, maximum: Any) -> tuple[Any | None, Any | None]:
     return minimum, maximum
 
 
-def _value(bound: pa.Scalar) -> Any | None:
-    """A bound as a Python value; None for what Python cannot hold (nanoseconds, the year 10000)."""
+def python_value(bound: pa.Scalar) -> Any | None:
+    """A bound as a Python value; None for what Python cannot hold (nanoseconds, the year 10000,
+    24:00, which other writers store and Arrow would make 00:00)."""
     if pa.types.is_timestamp(bound.type) and bound.type.unit == "ns":
         return None
     try:
-        return bound.as_py()
+        found = bound.as_py()
     except (ValueError, OverflowError):
         return None
+    if pa.types.is_time(bound.type) and pa.scalar(found, bound.type) != bound:
+        return None
+    return found
 
 
 def _least_beside_nan(column: pa.ChunkedArray, minimum: Any) -> Any | None:

@@ -60,8 +60,9 @@ def align(data: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def refuse_wrong(array: pa.Array, column: str) -> None:
     """Raise UsageError, naming the row, for text that is not UTF-8, which no reader would take, for
     decimals of more digits than their type has, as Arrow's readers of texts make them: files
-    have no room for these, and would hold other numbers; and for moments that microseconds do not
-    reach: Spark has no others, and a column of milliseconds may be widened."""
+    have no room for these, and would hold other numbers; for times beyond a day, as DuckDB's 24:00,
+    which Python and Hudi's readers take for others; and for moments that microseconds do not reach:
+    Spark has no others, and a column of milliseconds may be widened."""
     if not any(_holds(array.type, is_kind) for is_kind, _ in _CHECKED) or _is_valid(array):
         return
     if not _rows_are_valid(array, 0, len(array)):
@@ -104,20 +105,26 @@ def _rows_are_valid(array: pa.Array, first: int, behind: int) -> bool:
 
 
 def _is_valid(array: pa.Array) -> bool:
+    """Whether no value is wrong, wherever it is; what lies below a null may be anything."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
-        return False
+        return pa.types.is_nested(array.type) and all(map(_is_valid, _inner(array)))
     return not _holds(array.type, _is_coarse) or _reach(array)
+
+
+def _inner(array: pa.Array) -> list[pa.Array]:
+    """What a nested column holds, without what is below its nulls."""
+    if pa.types.is_map(array.type):
+        array = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+    inner = array.flatten()
+    return inner if isinstance(inner, list) else [inner]
 
 
 def _reach(array: pa.Array) -> bool:
     """Whether microseconds reach its moments of milliseconds, wherever they are."""
-    if pa.types.is_map(array.type):
-        array = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
     if pa.types.is_nested(array.type):
-        inner = array.flatten()  # without what is below nulls
-        return all(map(_reach, inner if isinstance(inner, list) else [inner]))
+        return all(map(_reach, _inner(array)))
     return not _is_coarse(array.type) or _can_be(array, pa.timestamp("us", array.type.tz))
 
 
@@ -143,6 +150,7 @@ def _holds(kind: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
 _CHECKED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_string, "text is not UTF-8"),
     (pa.types.is_decimal, "decimal has more digits than its type"),
+    (pa.types.is_time, "time is not within a day"),
     (_is_coarse, "moment is beyond what microseconds reach"),
 )
 """Kinds of which values are looked at, and what is wrong where they are found so."""
