@@ -610,6 +610,40 @@ def test_files_of_older_schemas_are_read_as_the_newest(tmp_path: Path) -> None:
     assert table.verify().findings == ()
 
 
+def clustered(uri: str, instant: str, operation: str) -> None:
+    """A commit of another writer behind all others, with the schema of the newest one."""
+    newest = max(Path(uri, ".hoodie").glob("*.commit"))
+    body = json.loads(newest.read_text()) | {"operationType": operation}
+    body |= {"partitionToWriteStats": {}, "partitionToReplaceFileIds": {}}
+    for name, text in ((".requested", ""), (".inflight", ""), ("", json.dumps(body))):
+        newest.with_name(f"{instant}.replacecommit{name}").write_text(text)
+
+
+def test_a_clustering_does_not_tell_the_columns(theirs: str) -> None:
+    """It tells those with which it began. So do Hudi's other services."""
+    before = adopt(theirs).schema
+    stripped(Path(theirs))
+    clustered(theirs, "20990101000000000", "CLUSTER")
+    clustered(theirs, "20990102000000000", "LOG_COMPACT")
+    with_columns(theirs, new="long")
+    table = adopt(theirs)
+    assert table.schema == before.append(pa.field("new", pa.int64()))
+    table.upsert(arrow(rows(0, 1, 9)).append_column("new", pa.array([7])))
+    assert sum(table.scan().to_arrow()["new"].drop_null().to_pylist()) == 7
+    assert table.verify().findings == ()
+
+
+def test_a_clustering_tells_the_columns_where_nobody_else_does(theirs: str) -> None:
+    with_columns(theirs, new="long")
+    clustered(theirs, "20990101000000000", "CLUSTER")
+    for path in Path(theirs, ".hoodie").glob("[0-9]*"):
+        if not path.name.startswith("2099"):
+            path.unlink()  # archived
+    created = {"name": "t", "type": "record", "fields": [{"name": "id", "type": "string"}]}
+    with_properties(theirs, hoodie__table__create__schema=json.dumps(created))
+    assert "new" in adopt(theirs).schema.names
+
+
 def record_of(name: str, **fields: str) -> dict[str, Any]:
     told = [{"name": one, "type": ["null", kind], "default": None} for one, kind in fields.items()]
     return {"type": "record", "name": name, "fields": told}

@@ -56,6 +56,10 @@ greater one does, for so nothing that is newer is lost."""
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _TYPES = ("SIMPLE", "COMPLEX", "NON_PARTITION", "GLOBAL_DELETE")
 
+_SERVICES = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
+"""Operations whose commits tell the columns with which they began: a writer may have added some
+since. Hudi's readers pass over what they tell."""
+
 _MUST_BE = {
     "hoodie.table.type": ("COPY_ON_WRITE", "only copy-on-write tables are adopted"),
     "hoodie.populate.meta.fields": ("true", "its files lack record keys"),
@@ -295,12 +299,19 @@ def _replaced(store: Store, commits: Sequence[Instant]) -> Iterable[tuple[str, s
 
 
 def schema_of(store: Store, timeline: OtherTimeline, properties: TableProperties) -> pa.Schema:
-    """The table's columns: those of the latest commit that tells them, else those that it was
-    created with. Raises CorruptError, UpgradeError where nothing does."""
+    """The table's columns: those of the latest commit of a writer that tells them, else of a
+    service, else those that it was created with. Raises CorruptError, UpgradeError where nothing
+    tells them."""
+    by_services = list[tuple[str, str]]()
     for one in reversed(timeline.commits):
-        told = _metadata(store, one).extra.get(SCHEMA)
+        body = _metadata(store, one)
+        told, path = body.extra.get(SCHEMA), completed_path(one.time, one.action)
+        if told and body.operation not in _SERVICES:
+            return from_avro(told, path)
         if told:
-            return from_avro(told, completed_path(one.time, one.action))
+            by_services.append((told, path))
+    if by_services:
+        return from_avro(*by_services[0])
     told = properties.values.get("hoodie.table.create.schema")
     if not told:
         raise UpgradeError(
