@@ -20,7 +20,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import date, datetime, time
-from itertools import product
 from typing import IO, Any, Protocol, cast
 from uuid import uuid4
 
@@ -29,6 +28,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from metatable.cli import terminal
+from metatable.cli.cell_values import values_of
 from metatable.cli.descriptors import descriptor_of
 from metatable.cli.grid import Grid
 from metatable.cli.row_arguments import FORMS_IN
@@ -201,7 +201,7 @@ class _JsonLines:
         self._sink = sink
 
     def write(self, batch: pa.RecordBatch) -> None:
-        rows = zip(*map(_values, batch.columns), strict=True)
+        rows = zip(*map(values_of, batch.columns), strict=True)
         lines = [_json_line(dict(zip(batch.schema.names, row, strict=True))) for row in rows]
         self._sink.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
 
@@ -245,7 +245,7 @@ class _Table:
 
     def write(self, batch: pa.RecordBatch) -> None:
         rows = _flat(pa.Table.from_batches([batch]))
-        columns = [map(_cell, _values(column)) for column in rows.columns]
+        columns = [map(_cell, values_of(column)) for column in rows.columns]
         self._tell(self._grid.add(zip(*columns, strict=True)))
 
     def close(self) -> None:
@@ -279,7 +279,7 @@ def _as_text(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array | None:
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     if any(is_kind(plain) for is_kind in _IN_CSV):
         return None
-    values = _values(column)
+    values = values_of(column)
     return pa.array([one if one is None else _text(one) for one in values], pa.string())
 
 
@@ -293,37 +293,6 @@ _IN_CSV = (
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else _json_line(value).strip('"')
-
-
-def _values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values as Python has them. A map that has a key twice is its pairs, and a value with a
-    day or a moment that Python's calendar lacks tells its times as Arrow's texts."""
-    try:
-        values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
-        return values
-    except (KeyError, ValueError, OverflowError):
-        return [_value(column.slice(place, 1)) for place in range(len(column))]
-
-
-def _value(one: pa.Array | pa.ChunkedArray) -> Any:
-    kinds = one.type, _with_texts(one.type)
-    for kind, maps in product(kinds, ("strict", None)):
-        with suppress(KeyError, ValueError, OverflowError):
-            return one.cast(kind).to_pylist(maps_as_pydicts=maps)[0]
-    raise AssertionError(one)
-
-
-def _with_texts(kind: pa.DataType) -> pa.DataType:
-    """The type with texts for its dates and timestamps."""
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return pa.string()
-    if pa.types.is_struct(kind):
-        return pa.struct([one.with_type(_with_texts(one.type)) for one in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, kind.item_field.with_type(_with_texts(kind.item_type)))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_with_texts(kind.value_type)))
-    return kind
 
 
 def _json_line(value: Any) -> str:

@@ -31,6 +31,7 @@ from hypothesis import strategies as st
 
 import metatable
 from metatable.cli import chunks, csv_rows, json_rows, rows_in, rows_out
+from metatable.cli.cell_values import values_of
 from metatable.cli.column_types import parse_columns
 from metatable.cli.csv_quotes import Quotes
 from metatable.cli.main import main
@@ -1240,6 +1241,56 @@ def test_times_of_no_calendar_are_told_as_texts(run: Words, table_uri: str) -> N
         " 1  1970-01-01   1970-01-01 00:00:00",
         " 2  10000-01-01  10000-01-01 00:00:00.000000",
     ]
+
+
+def latin(*values: bytes) -> pa.Array:
+    """Text as a program writes it that knows Latin-1 alone."""
+    raw = pa.array(values, pa.binary())
+    return pa.StringArray.from_buffers(len(raw), *raw.buffers()[1:])
+
+
+def test_text_that_is_not_utf8_is_told_wherever_it_stands() -> None:
+    text = latin(b"ok", b"M\xfcnchen")
+    lists = pa.ListArray.from_arrays([0, 0, 2], text)
+    maps = pa.MapArray.from_arrays([0, 1, 2], text, pa.array([b"\xfc", b"b"]))
+    told = ["ok", "M\ufffdnchen"]
+    columns: list[tuple[pa.Array, list[Any]]] = [
+        (text, told),
+        (text.dictionary_encode(), told),
+        (lists, [[], told]),
+        (pa.StructArray.from_arrays([text], ["x"]), [{"x": one} for one in told]),
+        (maps, [{told[0]: b"\xfc"}, {told[1]: b"b"}]),
+    ]
+    for column, expected in columns:
+        assert values_of(column) == expected
+        assert values_of(pa.chunked_array([column[:1], column[1:]])) == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ("csv", b'"city"\n"M\xfcnchen"\n'),
+        ("jsonl", '{"city": "M\ufffdnchen"}\n'.encode()),
+        ("table", "city\nM\ufffdnchen\n".encode()),
+    ],
+)
+def test_text_that_is_not_utf8_ends_no_output(tmp_path: Path, form: str, told: bytes) -> None:
+    """CSV has it as it is stored."""
+    rows = pa.RecordBatch.from_arrays([latin(b"M\xfcnchen")], ["city"])
+    output = tmp_path / "out"
+    args = argparse.Namespace(output=str(output), format=form, limit=None, json=False, quiet=True)
+    assert rows_out.print_rows(rows.schema, [rows], args) == 1
+    assert output.read_bytes() == told
+
+
+def test_times_that_python_lacks_are_told_as_texts() -> None:
+    def of(kind: pa.DataType, *values: int) -> list[Any]:
+        return values_of(pa.array([*values, None], pa.int64()).view(kind))
+
+    day = 86_400_000_000
+    assert of(pa.time64("us"), 1, day) == [time(0, 0, 0, 1), f"<value out of range: {day}>", None]
+    assert of(pa.duration("s"), 1 << 62) == [str(1 << 62), None]
+    assert of(pa.timestamp("us", "No/Where"), 5) == [5, None]
 
 
 def test_a_map_that_has_a_key_twice_is_told_as_pairs(run: Words, table_uri: str) -> None:
