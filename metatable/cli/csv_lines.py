@@ -12,7 +12,7 @@ import io
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -43,6 +43,14 @@ class Source:
                 pass
         return {"row": row - 1}
 
+    def of_longer_row(self, most_bytes: int) -> dict[str, int]:
+        """Facts of the first row that is longer; none of what came through a pipe."""
+        if self.again is not None:
+            with suppress(OSError, EOFError, csv.Error, pa.ArrowException), self.again() as stream:
+                line = _line_of_longer(most_bytes, stream, self.delimiter)
+                return {} if line is None else {"line": line}
+        return {}
+
 
 def _line_of(row: int, stream: Any, delimiter: str) -> int:
     """Python's reader takes quotes, line ends and empty lines as Arrow does."""
@@ -54,6 +62,27 @@ def _line_of(row: int, stream: Any, delimiter: str) -> int:
     while text.readline(2) in _ENDS:
         line += 1
     return line
+
+
+def _line_of_longer(most_bytes: int, stream: Any, delimiter: str) -> int | None:
+    """Where it begins. Hardly more than `most_bytes` are held of it: a quote that is not closed
+    makes one row of all that is left."""
+    text = io.TextIOWrapper(io.BufferedReader(stream), "latin-1", newline="")
+    line = size = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal size
+        while size <= most_bytes and (some := text.readline(most_bytes + 1)):
+            size += len(some)
+            yield some
+
+    rows = csv.reader(lines(), delimiter=delimiter)
+    with _cells_of_any_size():
+        for _ in rows:
+            if size > most_bytes:
+                return line + 1
+            line, size = rows.line_num, 0
+    return None
 
 
 @contextmanager

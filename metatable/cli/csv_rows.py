@@ -35,6 +35,8 @@ Chosen = Callable[[Sequence[str]], Sequence[str]]
 there."""
 
 BLOCK_BYTES = 4 << 20
+"""A row that is longer may end beyond two blocks, and Arrow holds no more of them."""
+
 HEAD_BYTES = 64 << 10
 
 LET_GO_SECONDS = 1.0
@@ -343,6 +345,7 @@ def base64_decoded(column: pa.Array, field: pa.Field) -> pa.Array:
 
 _ROW = re.compile(r"Row #(\d+): *(.*)", re.S)
 _COLUMN = re.compile(r"In CSV column #(\d+)")
+_STRADDLES = "straddling object"
 
 
 def _wrong(
@@ -356,6 +359,8 @@ def _wrong(
     row, column = _ROW.search(told), _COLUMN.search(told)
     if row is not None:
         facts |= source.of_row(int(row[1]))
+    if _STRADDLES in told:
+        facts |= source.of_longer_row(BLOCK_BYTES)
     if quotes.wrong_line is not None and quotes.wrong_line <= facts.get("line", sys.maxsize):
         _refuse_text_behind(quotes, source)
     if column is not None and int(column[1]) < len(names):
@@ -363,4 +368,8 @@ def _wrong(
     if isinstance(error, pa.ArrowNotImplementedError):
         facts["expected"] = "JSON lines or Parquet for such columns"
     found = "a quote that is not closed" if is_open else row[2] if row else told
+    if _STRADDLES in told:
+        most = f"rows of up to {BLOCK_BYTES >> 20} MiB"
+        facts["expected"] = f"{most}; longer ones as JSON lines or Parquet"
+        found = "a longer one, or a quote that is not closed"
     return UsageError("rows that cannot be read", **facts, found=found)

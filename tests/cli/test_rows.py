@@ -363,6 +363,25 @@ def test_text_behind_a_closing_quote_is_no_part_of_the_cell(
     assert metatable.open(rides).version == 1
 
 
+LONGER = ['b,"' + "é\n" * 80 + '"\n', "b," + "y" * 201 + "\n", 'b,"y\n']
+
+
+@pytest.mark.parametrize("wrong", LONGER)
+@pytest.mark.parametrize("before", [0, 1, 50])
+def test_rows_that_arrow_cannot_hold_are_told_with_their_line(
+    monkeypatch: pytest.MonkeyPatch, wrong: str, before: int
+) -> None:
+    """One that may be any row behind a quote that nobody closes, too."""
+    monkeypatch.setattr(csv_rows, "BLOCK_BYTES", 100)
+    row = 'a,"x\nx"\n'
+    body = ("id,city\n" + row * before + wrong + row.replace('"', "") * 50).encode()
+    found = "expected='rows of up to 0 MiB; longer ones as JSON lines or Parquet' found='a longer"
+    for again, line in ((lambda: io.BytesIO(body), f"line={2 + 2 * before} "), (None, "")):
+        with pytest.raises(UsageError) as told:
+            deque(csv_rows.read(io.BytesIO(body), None, "a.csv", again=again)[1], 0)
+        assert f"file='a.csv' {line}{found}" in str(told.value)
+
+
 @pytest.mark.parametrize("body", ["", "id,n\na,x\n", "id,n\na,1,2\n", MANY, MANY + "a,x\n"])
 @pytest.mark.parametrize("batches", [0, 1, 99])
 def test_arrow_has_let_go_of_csv_when_its_reading_ends(
