@@ -15,8 +15,9 @@ __all__ = ["in_order", "noted", "noted_text", "one_of", "some"]
 NOTE_BYTES = 16 << 10
 """The most bytes of a note. Notes are in the roots of versions, which everybody reads."""
 
-TAKEN = ("schema", "metatable.columns")
-"""Names that a note may not have: on Hudi's timeline a commit's own words stand beside it."""
+TAKEN = ("schema", "latest_schema", "metatable.columns")
+"""Names that a note may not have: on Hudi's timeline a commit's own words stand beside it, and as
+`latest_schema` Hudi's readers take a history of columns (`hoodie.schema.on.read.enable`)."""
 
 
 def some(word: str, found: Any, kind: type) -> tuple[Any, ...] | None:

@@ -90,6 +90,7 @@ def test_the_command_line_tells_notes_on_one_line(
         ({"job": ["x"]}, "not what a note can hold"),
         ({"job": None}, "not what a note can hold"),
         ({"schema": "x"}, "a note cannot be called so"),
+        ({"latest_schema": "x"}, "a note cannot be called so"),
         ({"job": "y", "metatable.columns": "x"}, "a note cannot be called so"),
         ({"job": "x" * 20_000}, "a note is short"),
         ({"job": "\ud800"}, "not UTF-8"),
