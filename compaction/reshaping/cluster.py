@@ -207,14 +207,15 @@ def _cut(engine: Engine[Any], snapshot: Snapshot, plan: ClusterPlan, instant: st
     sample of the rows, in their order."""
     by, slices, options = plan.by, plan.slices, snapshot.options
     held = snapshot.row_counts(slices, at_most=True)
-    width = plan.size_bytes / max(int(held.clip(0).sum()), 1)
+    count = int(held.clip(0).sum())
+    width = plan.size_bytes / max(count, 1)
     most = options.most_rows(width)
     schema = with_meta_columns(snapshot.schema)
     names = dict.fromkeys([KEY, PATH, *by])
     rows = _rows(engine, snapshot, slices, pa.schema([schema.field(name) for name in names]))
     order = RowOrder(by)
     if len(by) > 1:
-        told = engine.run(rows, partial(sample_columns, by), COLUMN_SAMPLES)
+        told = engine.run(rows, partial(sample_columns, by, count), COLUMN_SAMPLES)
         order = RowOrder.fitted(by, told)
     found = engine.run(rows, partial(_sample, order, max(1, most // FILE_TEXTS)), _SAMPLED)
     samples: dict[str, Sample] = {}

@@ -351,7 +351,8 @@ class _Attempt:
         if self.sort_by or len(columns) < 2 or not leaves_open:
             return RowOrder(self.sort_by or (columns if leaves_open else ()))
         rows = self.engine.select(located, columns)
-        sampled = self.engine.run(rows, partial(sample_columns, columns), COLUMN_SAMPLES)
+        sample = partial(sample_columns, columns, self.given.count)
+        sampled = self.engine.run(rows, sample, COLUMN_SAMPLES)
         return RowOrder.fitted(columns, sampled)
 
     def _write(

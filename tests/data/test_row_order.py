@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from metatable.data.keys import row_order
 from metatable.data.keys.key_texts import KEY
 from metatable.data.keys.row_order import (
     COLUMN_SAMPLES,
@@ -18,6 +19,7 @@ from metatable.data.keys.row_order import (
     _grid,
     sample_columns,
 )
+from metatable.data.keys.sort_texts import column_texts
 from metatable.data.rows.samples import Sample, every
 from metatable.data.rows.space_filling import hilbert_codes
 from metatable.storage.counters import Counters
@@ -43,7 +45,7 @@ def test_the_curve_meets_each_place_once_and_goes_from_neighbour_to_neighbour(
 
 def fitted(columns: tuple[str, ...], rows: pa.Table) -> RowOrder:
     batches = rows.to_batches(max_chunksize=50)
-    found = sample_columns(columns, iter(batches), Counters())
+    found = sample_columns(columns, len(rows), iter(batches), Counters())
     return RowOrder.fitted(columns, pa.Table.from_batches(found))
 
 
@@ -122,6 +124,53 @@ def test_a_range_of_many_columns_is_looked_at_in_few_places(dimensions: int) -> 
     points = list(islice(_grid(dimensions), MOST_POINTS + 1))
     assert len(points) <= MOST_POINTS
     assert {(0.0,) * dimensions, (1.0,) * dimensions} <= {*points}
+
+
+def texts_told(rows: pa.Table, given: int, batch_rows: int) -> list[list[str]]:
+    """What one task gives of each column of rows that come in batches of so many."""
+    batches = rows.to_batches(max_chunksize=batch_rows)
+    told = pa.Table.from_batches(sample_columns(("a", "b"), given, iter(batches), Counters()))
+    every_text = [(one["column"], text) for one in told.to_pylist() for text in one["texts"]]
+    return [[text for name, text in every_text if name == column] for column in ("a", "b")]
+
+
+@pytest.mark.parametrize("batch_rows", [1, 7, 100, 4096])
+def test_all_tasks_together_give_no_more_texts_than_are_asked_for(
+    batch_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_order, "ALL_TEXTS", 512)
+    draw = np.random.default_rng(5)
+    rows = with_keys(a=draw.permutation(4096), b=draw.permutation(4096))
+    for column, texts in zip(("a", "b"), texts_told(rows, 4 * 4096, batch_rows), strict=True):
+        assert 63 <= len(texts) <= 65  # of each of two columns, a fourth of all rows are here
+        places = np.searchsorted(sorted(column_texts(rows[column], column).to_pylist()), texts)
+        quarters = np.bincount(places // 1024, minlength=4)  # no small batch gives its least alone
+        assert quarters.min() >= 6, quarters
+
+
+def test_a_task_of_few_rows_gives_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_order, "ALL_TEXTS", 8)
+    rows = with_keys(a=[3, 1, 2], b=[7, 7, 7])
+    [[of_a], [of_b]] = told = texts_told(rows, 1 << 30, 3)
+    assert of_a in column_texts(rows["a"], "a").to_pylist()
+    assert of_b in column_texts(rows["b"], "b").to_pylist()
+    assert texts_told(rows, 1 << 30, 3) == told, "the task was tried again"
+
+
+@pytest.mark.parametrize("texts", [1, 2])
+def test_tasks_of_alike_rows_tell_other_parts_of_them(
+    texts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of which each is told by few: what all of them give is spread as all rows are."""
+    tasks, each = 400, 100
+    monkeypatch.setattr(row_order, "ALL_TEXTS", 2 * tasks * texts)
+    draw, told = np.random.default_rng(9), list[int]()
+    for _ in range(tasks):
+        values = draw.random(each)
+        [of_a, _] = texts_told(with_keys(a=values, b=draw.random(each)), tasks * each, each)
+        in_order = sorted(column_texts(pa.array(values), "a").to_pylist())
+        told += map(in_order.index, of_a)
+    assert np.bincount(np.array(told) // 5, minlength=20).min() > 0
 
 
 def test_columns_of_one_value_or_of_none_have_an_order_too() -> None:

@@ -27,6 +27,7 @@ from metatable.data.rows.space_filling import hilbert_codes
 from metatable.data.rows.taking import whole
 from metatable.storage.arrays import UInt64s
 from metatable.storage.counters import Counters
+from metatable.storage.hashing import xxh64_one
 from metatable.storage.ordering import PrefixIndex
 
 __all__ = ["BY_KEY", "COLUMN_SAMPLES", "RowOrder", "sample_columns"]
@@ -38,6 +39,10 @@ CURVE_BITS = 64
 
 BATCH_TEXTS = 256
 """Texts of a column that a batch of rows gives as a sample."""
+
+ALL_TEXTS = 1 << 19
+"""Texts that all tasks together give, about, of all columns: they meet in one process. Ranks of two
+columns have hundreds of them each."""
 
 GRID = 4
 """Places a column at which a range of several is looked at, for the part of the curve in it."""
@@ -126,13 +131,36 @@ def _grid(dimensions: int) -> Iterator[tuple[float, ...]]:
 BY_KEY = RowOrder()
 
 
+def _somewhere(columns: Sequence[str], batch: pa.RecordBatch, step: int) -> int:
+    """One of the first rows, up to `step`: the same one when the task is tried again."""
+    first = batch.slice(0, 1)
+    texts = [column_texts(whole(first[name]), name)[0].as_py() for name in columns]
+    most: int = min(step, batch.num_rows)
+    return xxh64_one("\0".join(texts).encode()) % most
+
+
 def sample_columns(
-    columns: Sequence[str], batches: Iterator[pa.RecordBatch], counters: Counters
+    columns: Sequence[str],
+    given: int,
+    batches: Iterator[pa.RecordBatch],
+    counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
-    """Task: some values of each column, as texts, in `COLUMN_SAMPLES`."""
+    """Task: some values of each column, as texts, in `COLUMN_SAMPLES`: one at least. `given`: the
+    rows of all tasks together, about.
+
+    Every n-th row of each batch in order, counted on from one batch to the next: were each batch
+    begun anew, small ones would all give their least. Each task begins somewhere else: its rows are
+    often a sample of all as they are, and the same places would be the same quantiles in each.
+    """
+    coarsest = -(-given * len(columns) // ALL_TEXTS)
+    due = None
     for batch in batches:
-        step = -(-batch.num_rows // BATCH_TEXTS)
-        texts = [every(column_texts(whole(batch[name]), name), step) for name in columns]
+        step = max(-(-batch.num_rows // BATCH_TEXTS), coarsest)
+        first = _somewhere(columns, batch, step) if due is None else due
+        due = first + step * len(range(first, batch.num_rows, step)) - batch.num_rows
+        if first >= batch.num_rows:
+            continue
+        texts = [every(column_texts(whole(batch[name]), name), step, first) for name in columns]
         yield pa.RecordBatch.from_arrays(
             [pa.array(columns, pa.string()), pa.array(texts, COLUMN_SAMPLES.types[1])],
             schema=COLUMN_SAMPLES,

@@ -56,7 +56,7 @@ class Sample:
         return tuple(texts[place] for place in firsts[1:].tolist()), kept
 
 
-def every(texts: pa.Array, step: int) -> list[str]:
-    """Every so many of the texts, in order, the least first."""
-    picked: list[str] = texts.take(pa.array(sort_order(texts)[::step])).to_pylist()
+def every(texts: pa.Array, step: int, first: int = 0) -> list[str]:
+    """Every so many of the texts, in order, the least first, or so many behind it."""
+    picked: list[str] = texts.take(pa.array(sort_order(texts)[first::step])).to_pylist()
     return picked
