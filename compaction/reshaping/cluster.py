@@ -306,7 +306,7 @@ def _write(
     written = WrittenSlice(new.made, keys=new.keys, arrived=new.keys, stats=new.stats)
     counts = RowCounts(inserted=len(new.keys))
     yield file_receipt(WriteStat.of(new.made.base, None, counts))
-    yield from entry_receipts([written], partitions, scratch)
+    yield from entry_receipts([written], partitions, scratch, len(files.targets))
 
 
 def _pieces(rows: pa.Table, order: RowOrder) -> Iterator[pa.Table]:

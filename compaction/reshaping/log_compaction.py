@@ -233,7 +233,7 @@ def _written(
     `files`."""
     every = partitions_of(snapshot.options, create_index(snapshot.options))
     partitions = tuple(one for one in every if one.name != FilesPartition.name)
-    work = partial(_write_slices, snapshot, partitions, instant, scratch)
+    work = partial(_write_slices, snapshot, partitions, instant, scratch, len(plan.slices))
     jobs = [_Job(one.encode()) for one in plan.slices]
     tasks = tasks_for(engine, snapshot.store, plan.size_bytes)
     return _Made(partitions, *sorted_out(run_jobs(engine, jobs, work, Receipt, tasks)))
@@ -244,10 +244,11 @@ def _write_slices(
     partitions: Sequence[MetadataPartition],
     instant: str,
     scratch: Store,
+    times: int,
     jobs: Iterator[_Job],
     counters: Counters,
 ) -> Iterator[Receipt]:
-    """Task: the new base files of slices, and their entries."""
+    """Task: the new base files of slices, of so many in all, and their entries."""
     view, scratch = view.counting(counters), scratch.counting(counters)
     untold: list[WrittenSlice] = []
     key_bytes = 0
@@ -260,7 +261,7 @@ def _write_slices(
         untold.append(written)
         key_bytes += written.keys.nbytes
         if key_bytes > KEY_BYTES:
-            yield from entry_receipts(untold, partitions, scratch)
+            yield from entry_receipts(untold, partitions, scratch, times)
             untold, key_bytes = [], 0
         counts = RowCounts(updated=len(written.keys))
         previous = planned.instant if planned.has_base else None
@@ -270,7 +271,7 @@ def _write_slices(
             replace(stat, compacted_logs=len(planned.logs), compacted_bytes=log_bytes)
         )
     if untold:
-        yield from entry_receipts(untold, partitions, scratch)
+        yield from entry_receipts(untold, partitions, scratch, times)
 
 
 def _write_slice(view: Snapshot, planned: FileSlice, instant: str) -> WrittenSlice:

@@ -132,12 +132,16 @@ def file_receipt(stat: WriteStat) -> Receipt:
 
 
 def entry_receipts(
-    written: Sequence[WrittenSlice], partitions: Sequence[MetadataPartition], scratch: Store
+    written: Sequence[WrittenSlice],
+    partitions: Sequence[MetadataPartition],
+    scratch: Store,
+    times: int,
 ) -> Iterator[Receipt]:
-    """Receipts of the runs of what these slices add and take."""
+    """Receipts of the runs of what these slices add and take. `times`: how often all tasks together
+    call this, at most."""
     for name, entries in entries_of(written, partitions):
         if entries.num_rows:
-            yield Receipt(**asdict(write_run(scratch, name, entries)))
+            yield Receipt(**asdict(write_run(scratch, name, entries, times)))
 
 
 def sorted_out(told: Sequence[Receipt]) -> tuple[tuple[WriteStat, ...], tuple[Run, ...]]:

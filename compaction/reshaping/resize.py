@@ -300,7 +300,7 @@ def written_children(
     """`is_told`: the names of the files, so that one which is there is taken for made; each is
     there, without rows, too."""
     partitions = tuple(partitions_of(snapshot.options, create_index(snapshot.options)))
-    work = partial(_write_children, snapshot, partitions, scratch, is_told)
+    work = partial(_write_children, snapshot, partitions, scratch, is_told, len(children))
     tasks = tasks_for(engine, snapshot.store, sum(child.size_bytes for child in children))
     return Made(*sorted_out(run_jobs(engine, children, work, Receipt, tasks)))
 
@@ -310,10 +310,11 @@ def _write_children(
     partitions: Sequence[MetadataPartition],
     scratch: Store,
     is_told: bool,
+    times: int,
     jobs: Iterator[Child],
     counters: Counters,
 ) -> Iterator[Receipt]:
-    """Task: the files of children, and their entries."""
+    """Task: the files of children, of so many in all, and their entries."""
     view, scratch = view.holding().counting(counters), scratch.counting(counters)
     work = partial(_write_child, view, is_told=is_told)
     for written in together_far(view.store, work, jobs, lambda child: child.size_bytes):
@@ -321,7 +322,7 @@ def _write_children(
             continue
         rows = RowCounts(inserted=len(written.keys))
         yield file_receipt(WriteStat.of(written.made.base, None, rows))
-        yield from entry_receipts([written], partitions, scratch)
+        yield from entry_receipts([written], partitions, scratch, times)
 
 
 def _write_child(view: Snapshot, child: Child, is_told: bool) -> WrittenSlice | None:

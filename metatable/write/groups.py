@@ -130,7 +130,7 @@ def _write_planned(
         receipts += told
         runs.add(written, rows.keys(rows.new(place)))
     lines: list[dict[str, Any]] = [{"file": one.encode()} for one in receipts]
-    lines += runs.receipts(scratch.counting(counters))
+    lines += runs.receipts(scratch.counting(counters), plan.tasks)
     yield pa.RecordBatch.from_pylist(lines, schema=RECEIPT)
 
 

@@ -77,13 +77,14 @@ class TaskRuns:
         arrivals = pa.table([inserted, paths], schema=ARRIVALS_SCHEMA)
         self._entries.setdefault(ARRIVALS, []).append(arrivals)
 
-    def receipts(self, scratch: Store) -> Iterator[dict[str, Any]]:
-        """A row of `RECEIPT` for each run, which is in the scratch, or rides in it."""
+    def receipts(self, scratch: Store, tasks: int = 1) -> Iterator[dict[str, Any]]:
+        """A row of `RECEIPT` for each run, which is in the scratch, or rides in it. `tasks`: how
+        many there are."""
         self._tell()
         for name, parts in self._entries.items():
             entries = pa.concat_tables(parts)
             if entries.num_rows:
-                run = write_run(scratch, name, entries)
+                run = write_run(scratch, name, entries, tasks)
                 yield {field: getattr(run, field) for field in RUN_SCHEMA.names}
 
     def _tell(self) -> None:

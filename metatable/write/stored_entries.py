@@ -41,6 +41,7 @@ from metatable.index.footer_bloom import denied_by_footer
 from metatable.index.placement import Placement, placed
 from metatable.index.protocol import Index
 from metatable.metadata.hfiles.entry_files import (
+    NONE_RIDES,
     Run,
     read_places,
     read_run,
@@ -157,8 +158,9 @@ def runs_of(
 
     Raises UpgradeError for files that are not as our writers would have written them.
     """
-    work = partial(_entry_runs, files, scratch)
-    return run_jobs(engine, _jobs(slices), work, Run, _tasks(engine, slices))
+    tasks = _tasks(engine, slices)
+    work = partial(_entry_runs, files, scratch, tasks)
+    return run_jobs(engine, _jobs(slices), work, Run, tasks)
 
 
 def passed_over(scratch: Store, runs: Sequence[Run]) -> tuple[dict[str, int], list[Run]]:
@@ -216,9 +218,9 @@ def _tasks(engine: Engine[Any], slices: Sequence[FileSlice]) -> int:
 
 
 def _entry_runs(
-    files: StoredFiles, scratch: Store, jobs: Iterator[_Slice], counters: Counters
+    files: StoredFiles, scratch: Store, tasks: int, jobs: Iterator[_Slice], counters: Counters
 ) -> Iterator[Run]:
-    """Task: runs of the entries of some slices."""
+    """Task, one of so many: runs of the entries of some slices."""
     files, scratch = files.counting(counters), scratch.counting(counters)
     entries: dict[str, list[pa.Table]] = {}
     others: dict[str, int] = {}
@@ -232,20 +234,20 @@ def _entry_runs(
             hashed = _hashed(files, written)
             entries.setdefault(IDENTITIES, []).append(hashed)
             size += hashed.nbytes
-        if size > TOLD_BYTES:
-            yield from _runs(scratch, entries)
+        if size > TOLD_BYTES:  # of a task's runs those ride that are told last
+            yield from _runs(scratch, NONE_RIDES, entries)
             entries, size = {}, 0
     if others:
         columns = [pa.array([*others], pa.string()), pa.array([*others.values()], pa.int64())]
         entries[PASSED_OVER] = [pa.table(columns, names=["path", "id"])]
-    yield from _runs(scratch, entries)
+    yield from _runs(scratch, tasks, entries)
 
 
-def _runs(scratch: Store, entries: dict[str, list[pa.Table]]) -> Iterator[Run]:
+def _runs(scratch: Store, tasks: int, entries: dict[str, list[pa.Table]]) -> Iterator[Run]:
     for name, parts in entries.items():
         told = pa.concat_tables(parts)
         if told.num_rows:
-            yield write_run(scratch, name, told)
+            yield write_run(scratch, name, told, tasks)
 
 
 def _read(files: StoredFiles, made: FileSlice, others: dict[str, int]) -> WrittenSlice:

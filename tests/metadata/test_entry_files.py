@@ -81,6 +81,21 @@ def test_locations_that_are_none_are_damage(raw: bytes) -> None:
         _decode_locations(cast(HFileReader, Reader()))
 
 
+@pytest.mark.parametrize("tasks", [0, 1, 2, 50, 10_000])
+def test_runs_ride_as_long_as_those_of_all_tasks_are_few(
+    tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_files, "ALL_INLINE_BYTES", 10_000)
+    store = Store("memory://riding")
+    runs = [
+        write_run(store, "files", pa.table({"key": ["a" * size]}), tasks)
+        for size in range(0, 12_000, 500)
+    ]
+    riding = [run.size_bytes for run in runs if run.body is not None]
+    assert max(riding, default=0) * tasks <= 10_000
+    assert bool(riding) == (tasks < 50)
+
+
 @pytest.mark.usefixtures("small")
 @settings(max_examples=examples(20, 60), deadline=None)
 @given(

@@ -29,6 +29,7 @@ from metatable.storage.sinks import Sinks
 from metatable.storage.store import Store
 
 __all__ = [
+    "NONE_RIDES",
     "RUN_SCHEMA",
     "Run",
     "build_hfile",
@@ -44,6 +45,13 @@ __all__ = [
 
 INLINE_BYTES = 64 << 10
 """A run up to this size rides in its receipt: cheaper than a request of its own."""
+
+ALL_INLINE_BYTES = 64 << 20
+"""What rides of one partition's runs together, at most: it meets in one process, and goes from
+there to each task that builds a file."""
+
+NONE_RIDES = ALL_INLINE_BYTES + 1
+"""As so many tasks: of these no run rides."""
 
 BATCH_ROWS = 8 << 10
 """Rows of a batch of a run. One batch of each run that a file is built from is in memory."""
@@ -89,9 +97,10 @@ def run_of(receipt: object) -> Run | None:
     return None if told["partition"] is None else Run(**told)
 
 
-def write_run(scratch: Store, partition: str, entries: pa.Table) -> Run:
+def write_run(scratch: Store, partition: str, entries: pa.Table, tasks: int = 1) -> Run:
     """Keep `entries` in the scratch until the HFiles are built, or in the run itself while they are
-    few (`INLINE_BYTES`); sorted by place where they have one."""
+    few, by themselves (`INLINE_BYTES`) and together with those of so many tasks; sorted by place
+    where they have one."""
     starts = np.empty(0, np.int64)
     if "place" in entries.column_names and len(entries) > 1:
         entries = entries.take(pa.array(number_order(entries["place"].to_numpy())))
@@ -103,7 +112,7 @@ def write_run(scratch: Store, partition: str, entries: pa.Table) -> Run:
         file.write_table(entries.unify_dictionaries().combine_chunks(), BATCH_ROWS)
     body = sink.getvalue().to_pybytes()
     told = partition, entries.num_rows, entries.nbytes
-    if len(body) <= INLINE_BYTES:
+    if len(body) <= min(INLINE_BYTES, ALL_INLINE_BYTES // max(tasks, 1)):
         return Run(*told, None, body, len(body))
     path = f"{uuid.uuid4().hex}.arrow"
     scratch.put(path, body)
