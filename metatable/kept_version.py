@@ -45,7 +45,7 @@ def snapshot_at(store: Store, version: int | None, as_of: str | date | None = No
             expected=f"{newest.oldest} to {newest.version}",
             path=store.uri,
         )
-    asked = load_version(store, version)
+    asked = load_version(store, version, newest.oldest)
     last = asked.last_commit[1] if asked.last_commit else ""
     if last in newest.withdrawn or is_undone(store, newest, version):
         raise StaleError(

@@ -30,7 +30,7 @@ def _undone(store: Store, newest: Manifest) -> set[int]:
     """Versions that hold a commit that was undone."""
     undone: set[int] = set()
     for version in range(max(newest.oldest, 1), newest.version + 1):
-        root = load_version(store, version)
+        root = load_version(store, version, newest.oldest)
         if root.restored_at == version:
             undone |= set(range(root.summary.get("undone_version", version), version))
     return undone
@@ -55,7 +55,9 @@ def _named(store: Store, newest: Manifest, listed: set[str]) -> set[str]:
         named.add(f"{HOME}/manifest/latest")
     pinned = {one.version for one in newest.pins.values()}
     for version in sorted(pinned.union(range(max(newest.oldest, 1), newest.version + 1))):
-        manifest = newest if version == newest.version else load_version(store, version)
+        manifest = (
+            newest if version == newest.version else load_version(store, version, newest.oldest)
+        )
         if version in pinned or _is_copied(store, manifest, listed):
             named.add(saved_path(version))
         if version >= newest.oldest:

@@ -27,8 +27,8 @@ from metatable.data.config.options import Options
 from metatable.data.hoodie.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.hoodie.timeline import REPLACING, completed_path, requested_path
 from metatable.metadata.commits.steps import staged_path
-from metatable.metadata.manifests.manifest import version_path
 from metatable.metadata.manifests.plans import PLANS, load_plan
+from metatable.metadata.manifests.versions import root_place
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.results import Fault
 from metatable.storage.errors import CorruptError, MetatableError, NotFoundError, StaleError
@@ -137,12 +137,12 @@ def look_at_versions(found: Examined) -> None:
     for path, twin in versions.copies.items():
         add(Fault.VERSION, path, "the root is lost or damaged", f"copied from {twin}")
     for version, why in versions.lost.items():
+        place = root_place(version, versions.newest.oldest)
         if version in pinned:
-            what = f"{why}: drop savepoint {pinned[version]}"
-            add(Fault.VERSION, version_path(version), what)
+            add(Fault.VERSION, place, f"{why}: drop savepoint {pinned[version]}")
         else:
             bad.add(version)
-            add(Fault.VERSION, version_path(version), why, dropping_up_to(version))
+            add(Fault.VERSION, place, why, dropping_up_to(version))
     for fault, files in ((Fault.PAGE, index_files.pages), (Fault.HFILE, index_files.hfiles)):
         for path, why in files.items():
             if path in index_files.lasting:
@@ -157,7 +157,7 @@ def look_at_versions(found: Examined) -> None:
             add(fault, path, why, remedy)
             for one in sorted(pinned.keys() & set(named) - {newest}):
                 what = f"it names {path}: drop savepoint {pinned[one]}"
-                add(Fault.VERSION, version_path(one), what)
+                add(Fault.VERSION, root_place(one, versions.newest.oldest), what)
     found.floor = max(bad, default=-1) + 1
 
 

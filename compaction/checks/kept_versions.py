@@ -21,6 +21,7 @@ from metatable.metadata.manifests.home import HOME
 from metatable.metadata.manifests.manifest import Manifest, saved_path, version_path
 from metatable.metadata.manifests.pages import HFileRef, PageRef, all_refs, decoded_page, read_page
 from metatable.metadata.manifests.sealed import checksum
+from metatable.metadata.manifests.versions import root_place
 from metatable.metadata.partitions.rings import RingsPartition
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.counters import Counters
@@ -52,20 +53,20 @@ class Versions:
         pinned = {one.version for one in newest.pins.values()}
         roots, lost, copies = {newest.version: newest}, dict[int, str](), dict[str, str]()
         asked = sorted(pinned.union(kept) - {newest.version})
-        roots_of = in_order_far(store, partial(_root, store), asked)
+        places = [root_place(one, newest.oldest) for one in asked]
+        roots_of = in_order_far(store, partial(_root_at, store), places)
         for version, found in zip(asked, roots_of, strict=True):
             if isinstance(found, Manifest):
                 roots[version] = found
             else:
                 lost[version] = found
-        for version in sorted(pinned):
-            saved = _root(store, version, saved_path(version))
+        for version in sorted(one for one in pinned if one >= newest.oldest):
             here, there = version_path(version), saved_path(version)
+            saved = _root_at(store, there)
             if isinstance(saved, Manifest) and version in lost:
                 roots[version] = saved
                 del lost[version]
-                if version >= newest.oldest:
-                    copies[here] = there
+                copies[here] = there
             elif not isinstance(saved, Manifest) and version in roots:
                 copies[there] = here
         return cls(newest, roots, lost, copies)
@@ -98,13 +99,13 @@ def undone_by(roots: Iterable[Manifest]) -> set[int]:
     return {version for span in spans for version in span}
 
 
-def _root(store: Store, version: int, path: str | None = None) -> Manifest | str:
-    """The root, or why there is none."""
-    raw = store.get(path or version_path(version))
+def _root_at(store: Store, path: str) -> Manifest | str:
+    """The root that lies here, or why there is none."""
+    raw = store.get(path)
     if raw is None:
         return "it is lost"
     try:
-        return Manifest.decode(raw, version_path(version))
+        return Manifest.decode(raw, path)
     except CorruptError as error:
         return str(error)
 

@@ -143,7 +143,7 @@ class Kept:
     def _root(self, version: int) -> Manifest:
         """Raises ConflictError where another clean has taken it, CorruptError where it is lost."""
         try:
-            return load_version(self.store, version)
+            return load_version(self.store, version, self.newest.oldest)
         except StaleError as error:
             later = load_newest(self.store)
             if later is not None and not later.keeps(version):

@@ -64,7 +64,7 @@ class Restore(Service[RestorePlan]):
                 found=self.version,
                 expected=f"{max(newest.oldest, 1)} to {newest.version}",
             )
-        target = load_version(store, self.version)
+        target = load_version(store, self.version, newest.oldest)
         since = list(self._since(snapshot, target))
         if not since:
             return NothingDue(f"the table has the content of version {self.version}")
@@ -109,5 +109,6 @@ class Restore(Service[RestorePlan]):
                 raise UsageError(
                     "that version was undone: the table cannot go back to it", found=target.version
                 )
-        roots = in_order_far(store, partial(load_version, store), undone)
+        load = partial(load_version, store, oldest=newest.oldest)
+        roots = in_order_far(store, load, undone)
         yield from zip(undone, map(completion, roots), strict=True)

@@ -73,7 +73,8 @@ class Rollback(Service[RollbackPlan]):
             return NothingDue(f"commit {self.instant} is undone already")
         version, instant = self._last(store, newest)
         _check_kept(newest, version)
-        content, undone = load_version(store, version - 1), load_version(store, version)
+        load = partial(load_version, store, oldest=newest.oldest)
+        content, undone = load(version - 1), load(version)
         back = back_to(snapshot, content, {instant: completion(undone)})
         return RollbackPlan(undone, back)
 

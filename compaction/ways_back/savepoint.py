@@ -73,7 +73,7 @@ class Savepoint(Service[SavepointPlan]):
                 keeps=held.version,
             )
         _check_is_latest(snapshot, pin)
-        kept = load_version(snapshot.store, pin.version)
+        kept = load_version(snapshot.store, pin.version, newest.oldest)
         _check_none_waits(kept)
         _check_none_behind(snapshot, pin)
         check_files(snapshot, kept, "the version to keep lacks a data file: nothing was kept")
@@ -82,12 +82,13 @@ class Savepoint(Service[SavepointPlan]):
     def work(
         self, engine: Engine[Any], snapshot: Snapshot, plan: SavepointPlan, owner: Owner
     ) -> Outcome:
-        pin, store = plan.pin, snapshot.store
-        held = Snapshot(store, load_version(store, pin.version)).slices()
+        pin, store, oldest = plan.pin, snapshot.store, snapshot.manifest.oldest
+        held = Snapshot(store, load_version(store, pin.version, oldest)).slices()
         time_ms = clock.now_ms()
         body = savepoint_metadata(list(held), time_ms, self.note)
-        root = store.get(version_path(pin.version))
-        if root is not None:  # else another savepoint has kept it
+        is_kept = any(one.version == pin.version for one in snapshot.manifest.pins.values())
+        root = None if is_kept else store.get(version_path(pin.version))
+        if root is not None:
             store.put(saved_path(pin.version), root)
         change = Change(
             operation=self.name,
@@ -177,7 +178,7 @@ def _kept(snapshot: Snapshot, version: int | None) -> Manifest:
     if version is None or not 0 < version <= newest.version or not newest.keeps(version):
         expected = f"{max(newest.oldest, 1)} to {newest.version}"
         raise UsageError("no such version to keep", found=version, expected=expected)
-    return load_version(snapshot.store, version)
+    return load_version(snapshot.store, version, newest.oldest)
 
 
 def _check_none_waits(kept: Manifest) -> None:

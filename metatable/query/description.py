@@ -75,7 +75,7 @@ def versions(store: Store, newest: Manifest) -> Iterator[CommitInfo]:
     for version in sorted({one.version for one in newest.pins.values()}, reverse=True):
         if version < oldest:
             with suppress(StaleError):  # it was dropped meanwhile, and cleaned
-                yield _info(load_version(store, version))
+                yield _info(load_version(store, version, newest.oldest))
 
 
 def savepoints(newest: Manifest) -> list[SavepointInfo]:
@@ -112,7 +112,7 @@ def version_as_of(store: Store, newest: Manifest, instant: str) -> int:
             expected=f"of version {newest.oldest} or later",
             path=store.uri,
         )
-    in_order = load_version(store, version).latest_instant <= instant
+    in_order = load_version(store, version, newest.oldest).latest_instant <= instant
     if not in_order and (
         any(before > instant for _, before in commits)
         or _holds_later(store, newest, instant, later)
@@ -146,7 +146,7 @@ def _kept_version(store: Store, newest: Manifest, commit: tuple[int, str] | None
     behind it, or, of no commit, comes before the first one. None: neither is kept."""
     if commit is not None and newest.keeps(commit[0]):
         return commit[0]
-    oldest = load_version(store, max(newest.oldest, 1))
+    oldest = load_version(store, max(newest.oldest, 1), newest.oldest)
     return oldest.version if oldest.last_commit == commit else None
 
 

@@ -564,6 +564,14 @@ def test_a_put_in_the_place_of_a_cleaned_version_is_void(table_uri: str) -> None
     check(table, model)
 
 
+def test_no_void_put_is_left_of_a_writer_that_was_taken_for_dead(table_uri: str) -> None:
+    table = grown(made(table_uri, **SMALL))
+    place = version_path(table.version + 1)
+    with pytest.raises(StaleError, match="look whether its rows are there"):
+        overtaken(table, rows(0, 9, 7), rf"create {place}")
+    assert place not in files(table)
+
+
 @pytest.mark.each_once
 @pytest.mark.parametrize("index", ["record", "record-avro"])
 @pytest.mark.parametrize("what", ["upsert", "insert_overwrite"])
@@ -750,7 +758,7 @@ def test_whoever_looks_at_older_versions_need_not_begin_a_service_anew(
 @pytest.mark.parametrize("look", ["usage", "due", "dry clean"])
 def test_pages_of_older_versions_that_go_meanwhile_are_no_damage(table: Table, look: str) -> None:
     now, store = newest(table), Store(table.uri)
-    before = [load_version(store, version) for version in range(max(now.oldest, 1), now.version)]
+    before = [load_version(store, version, 0) for version in range(max(now.oldest, 1), now.version)]
     older = min(set().union(*map(_page_paths, before)) - _page_paths(now))
     with pytest.raises(StaleError, match="another service was first"):
         LOOKS[look](goes_at(table, older))
@@ -877,7 +885,7 @@ def test_killed_at_any_call_the_table_is_right_and_the_next_one_goes_on(
 def test_a_late_hand_that_completes_an_archived_commit_does_no_lasting_harm(table: Table) -> None:
     store = Store(table.uri, FAST)
     old = next(one for one in table.history() if one.instant)
-    root = load_version(store, old.version)
+    root = load_version(store, old.version, 0)
     action = action_of(old.operation, table.options.has_logs)
     body = Path(table.uri, f".hoodie/{old.instant}.{action}").read_bytes()
     for number in range(2 * KEEP):

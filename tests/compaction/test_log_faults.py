@@ -382,7 +382,7 @@ def test_a_lost_deltacommit_is_made_anew_with_its_logs(
     hurt = Hurt(str(shutil.copytree(sound(index), tmp_path / "table")))
     names = ("path", "fileId", "numWrites", "fileSizeInBytes", "logFiles", "baseFile", "prevCommit")
     for entry in hurt.table.history():
-        root = load_version(hurt.store, entry.version)
+        root = load_version(hurt.store, entry.version, 0)
         if not entry.instant or root.instant in hurt.newest.withdrawn:
             continue
         path = hurt.path(f".hoodie/{entry.instant}.deltacommit")

@@ -56,7 +56,7 @@ PATH = "city=ny"
 
 def snapshot(table: Table, version: int | None = None) -> Snapshot:
     store = Store(table.uri, FAST)
-    manifest = load_newest(store) if version is None else load_version(store, version)
+    manifest = load_newest(store) if version is None else load_version(store, version, 0)
     assert manifest is not None
     return Snapshot(store, manifest)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pickle
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ import pytest
 import metatable
 from metatable import ConflictError, CorruptError, StaleError, Table, UsageError
 from metatable.compaction.cleaning.clean import Clean
+from metatable.compaction.cleaning.kept_files import Kept
 from metatable.compaction.service import Service, execute
 from metatable.compaction.ways_back import rollback, savepoint
 from metatable.compaction.ways_back.restore import Restore
@@ -25,11 +27,11 @@ from metatable.compaction.ways_back.savepoint import DropSavepoint, Savepoint
 from metatable.data.hoodie.savepoint_metadata import savepoint_metadata
 from metatable.data.hoodie.timeline import instant_of, next_instant
 from metatable.engine.local import LocalEngine
-from metatable.kept_version import newest_of
+from metatable.kept_version import newest_of, snapshot_at
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.steps import settle, staged_path
 from metatable.metadata.commits.transaction import Transaction
-from metatable.metadata.manifests.manifest import Pin, version_path
+from metatable.metadata.manifests.manifest import Manifest, Pin, saved_path, version_path
 from metatable.metadata.manifests.versions import load_version
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.query.description import version_as_of
@@ -258,7 +260,7 @@ def test_a_damaged_target_is_refused_before_anything_is_undone(table: Table) -> 
 
 def data_files_of(table: Table, version: int) -> set[str]:
     store = Store(table.uri, FAST)
-    return {*Snapshot(store, load_version(store, version)).slices().all_files()[0].to_pylist()}
+    return {*Snapshot(store, load_version(store, version, 0)).slices().all_files()[0].to_pylist()}
 
 
 @pytest.mark.each_once
@@ -512,6 +514,45 @@ def test_what_only_a_savepoint_keeps_may_be_kept_under_another_name(
     is_sound(table, kept)
     clean(table)
     assert strange(table) == []
+
+
+def test_a_savepoint_is_its_copy_whatever_lies_in_the_place_of_its_root(table: Table) -> None:
+    """A writer that slept may have put its own root there, and died."""
+    before, done = states(table), list(commits(table))
+    kept, older = done[0], done[-1]
+    other = load_version(Store(table.uri), older, 0).pages
+    table.savepoint("a")
+    for number in range(3):
+        table.upsert(arrow(rows(0, 3, 70 + number)))
+    clean(table)
+    place, copy = (Path(table.uri, path(kept)) for path in (version_path, saved_path))
+    assert not place.exists()
+    saved = copy.read_bytes()
+    root = Manifest.decode(saved, version_path(kept))
+    void = dataclasses.replace(root, nonce="f" * 32, pages=other).encode()
+
+    place.write_bytes(void)
+    assert every_row(table, kept) == before[kept]
+    carried = pickle.loads(pickle.dumps(snapshot_at(Store(table.uri), kept)))
+    assert carried.manifest == root
+    assert [one.nonce for one in Kept(Store(table.uri), newest(table), table.version).pinned] == [
+        root.nonce
+    ]
+    assert metatable.open(table.uri, FAST).verify().findings == ()
+    table.savepoint("b", kept)
+    assert copy.read_bytes() == saved
+    assert place.exists()
+    table.upsert(arrow(rows(0, 3, 80)))
+    clean(table)
+    assert not place.exists()
+    place.write_bytes(void)
+    copy.write_bytes(saved[:-9])
+    with pytest.raises(CorruptError, match=f"path='{saved_path(kept)}'"):
+        table.restore(savepoint="a")
+    assert [one.where for one in table.verify().findings] == [saved_path(kept)]
+    copy.write_bytes(saved)
+    table.restore(savepoint="a")
+    is_sound(table, before[kept])
 
 
 @pytest.mark.parametrize("where", [r"list \.hoodie", r"delete .*\.savepoint"])

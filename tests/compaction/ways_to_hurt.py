@@ -107,7 +107,9 @@ def files_wrong_size(hurt: Hurt) -> None:
 
 
 def files_older_slice(hurt: Hurt) -> None:
-    then = {one.file_id: one for one in Snapshot(hurt.store, load_version(hurt.store, 2)).slices()}
+    then = {
+        one.file_id: one for one in Snapshot(hurt.store, load_version(hurt.store, 2, 0)).slices()
+    }
     [old, *_] = [
         then[one.file_id]
         for one in hurt.files()
@@ -252,12 +254,12 @@ def roots_lost(hurt: Hurt) -> None:
 
 def old_hfile(how: Callable[[Path], None], hurt: Hurt) -> None:
     """One that a compaction has merged, and that older versions still name."""
-    then = Snapshot(hurt.store, load_version(hurt.store, 2)).refs("column_stats")
+    then = Snapshot(hurt.store, load_version(hurt.store, 2, 0)).refs("column_stats")
     how(hurt.path(then[0].path))
 
 
 def old_page(hurt: Hurt) -> None:
-    hurt.path(load_version(hurt.store, 2).pages["files"][0].path).unlink()
+    hurt.path(load_version(hurt.store, 2, 0).pages["files"][0].path).unlink()
 
 
 def saved(which: Callable[[int], str], how: Callable[[Path], None], hurt: Hurt) -> None:
@@ -332,7 +334,7 @@ def all_data_lost(hurt: Hurt) -> Lost:
 
 def rewritten(hurt: Hurt) -> tuple[FileSlice, Path]:
     """A live slice, and the file of an older one of its group."""
-    old = Snapshot(hurt.store, load_version(hurt.store, 2)).slices()
+    old = Snapshot(hurt.store, load_version(hurt.store, 2, 0)).slices()
     then = {one.file_id: hurt.path(one.path) for one in old}
     for file in hurt.files():
         if then.get(file.file_id, hurt.path(file.path)) != hurt.path(file.path):

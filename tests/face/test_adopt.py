@@ -1336,7 +1336,7 @@ def test_another_index_answers_the_same_and_no_data_is_touched(
     table.upsert(arrow(given))
     model.upsert(given)
     check(table, model, probe)
-    held = load_version(Store(str(uri), FAST), table.version).pages
+    held = load_version(Store(str(uri), FAST), table.version, 0).pages
     assert ("record_index" in held, "bloom_filter" in held) == (
         other == "record",
         other == "metadata_bloom",

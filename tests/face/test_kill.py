@@ -554,7 +554,7 @@ def _named(uri: str) -> set[str]:
     return {
         Path(ref.path).name
         for version in range(1, newest.version + 1)
-        for held in [Snapshot(store, load_version(store, version))]
+        for held in [Snapshot(store, load_version(store, version, 0))]
         for partition in held.manifest.pages
         for ref in held.refs(partition)
     }

@@ -303,7 +303,7 @@ def _check_versions(
         if info.operation == "rollback":
             undone |= set(range(info.summary["undone_version"], info.version))
     for version, rows in states.items():
-        pages = load_version(store, version).pages.values()
+        pages = load_version(store, version, 0).pages.values()
         named = {ref.path for one in pages for ref in all_refs(store, one)}
         assert named <= there, f"version {version} names what is not there: {named - there}"
         if version not in undone:

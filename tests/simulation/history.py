@@ -361,7 +361,7 @@ class Game:
         newest = load_newest(store)
         assert newest is not None
         past = self.world.past()
-        return [load_version(past, version) for version in range(1, newest.version + 1)]
+        return [load_version(past, version, 0) for version in range(1, newest.version + 1)]
 
     def replay(self, history: list[Manifest]) -> dict[int, dict[Identity, Row]]:
         """The rows of every version."""

@@ -123,6 +123,7 @@ def _counts(
     if is_withdrawn or put.instant < newest.archived:
         if not is_withdrawn:
             unsure()
+        store.delete([put.path])  # no root counts there any more, whosever it is
         raise StaleError(
             "this writer slept until its version was cleaned: look whether its rows are there",
             instant=put.instant,
@@ -149,7 +150,7 @@ def _is_behind_another(store: Store, put: Manifest) -> bool:
     """Whether the last root that is there before this put is of another table."""
     versions = [one for one in list_roots(store) if one < put.version]
     try:
-        return bool(versions) and not load_version(store, max(versions)).is_of(put)
+        return bool(versions) and not load_version(store, max(versions), 0).is_of(put)
     except MetatableError:  # it cannot be read, and tells nothing
         return False
 

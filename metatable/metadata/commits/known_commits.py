@@ -162,7 +162,7 @@ def back_from(store: Store, newest: Manifest, until: int = 0) -> Iterator[Manife
         if before not in held:
             first = max(until, newest.oldest - 1, before - count)
             some = range(before, min(first, before - 1), -1)
-            read = store.together([partial(_version, store, one) for one in some])
+            read = store.together([partial(_version, store, newest, one) for one in some])
             held = dict(zip(some, read, strict=True))
             count = min(2 * count, ROOTS_AT_ONCE) if store.is_distant else 1
         found = held[before]
@@ -176,10 +176,10 @@ def back_from(store: Store, newest: Manifest, until: int = 0) -> Iterator[Manife
         manifest = found
 
 
-def _version(store: Store, version: int) -> Manifest | MetatableError:
+def _version(store: Store, newest: Manifest, version: int) -> Manifest | MetatableError:
     """Its root, or why it cannot be had: it may be that nobody asks for it."""
     try:
-        return load_version(store, version)
+        return load_version(store, version, newest.oldest)
     except MetatableError as error:
         return error
 
@@ -194,12 +194,14 @@ def commits_back(store: Store, newest: Manifest) -> Iterator[tuple[int, str]]:
         before = last[0] - 1
         if not newest.keeps(before):
             return
-        if before not in held:
+        if before >= newest.oldest and before not in held:  # else a savepoint's copy counts
             held = _roots_behind(store, before, min(count, before - newest.oldest + 1))
             count = min(2 * count, ROOTS_AT_ONCE)
-        raw = held[before]
-        path = version_path(before)
-        last = (Manifest.decode(raw, path) if raw else load_version(store, before)).last_commit
+        raw = held.get(before)
+        if raw is None:
+            last = load_version(store, before, newest.oldest).last_commit
+        else:
+            last = Manifest.decode(raw, version_path(before)).last_commit
 
 
 def _roots_behind(store: Store, version: int, count: int) -> dict[int, bytes | None]:

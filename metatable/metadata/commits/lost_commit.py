@@ -30,7 +30,7 @@ __all__ = ["rebuilt_commit", "rebuilt_savepoint"]
 def rebuilt_commit(store: Store, manifest: Manifest, action: str = "commit") -> bytes:
     """The Hudi commit of the version `manifest`, which is the newest one. Raises CorruptError."""
     late = Snapshot(store, manifest).since(manifest.parent)
-    base = Snapshot(store, load_version(store, manifest.parent))
+    base = Snapshot(store, load_version(store, manifest.parent, manifest.oldest))
     slices = list(late.slices())
     if action in PLANNED:  # logs on top are of others
         slices = [FileSlice(one.base) for one in slices if one.instant == manifest.instant]
@@ -55,7 +55,7 @@ def rebuilt_savepoint(store: Store, newest: Manifest, instant: str) -> bytes | N
     """The savepoint of this commit, if the newest version has one. Raises CorruptError."""
     for pin in newest.pins.values():
         if pin.instant == instant:
-            held = Snapshot(store, load_version(store, pin.version)).slices()
+            held = Snapshot(store, load_version(store, pin.version, newest.oldest)).slices()
             return savepoint_metadata(list(held), pin.time_ms, pin.note)
     return None
 

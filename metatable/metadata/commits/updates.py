@@ -23,7 +23,7 @@ class GoBack:
     undone: tuple[str, ...]
 
     def apply(self, draft: Draft) -> None:
-        draft.content = load_version(draft.store, self.version)
+        draft.content = load_version(draft.store, self.version, draft.newest.oldest)
         draft.pages = dict(draft.content.pages)
         names = _same_columns(draft.content, draft.newest)
         draft.options = draft.content.options.as_set_in(draft.options, names)

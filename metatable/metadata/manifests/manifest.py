@@ -238,11 +238,12 @@ class Manifest:
 
     @classmethod
     def decode(cls, raw: bytes, path: str) -> Manifest:
-        """Raises CorruptError, also where the file is another version's, and UpgradeError."""
+        """From its place, or from a savepoint's copy. Raises CorruptError, also where the file is
+        another version's, and UpgradeError."""
         body = unseal(raw, path)
         _check_format(body, path)
         made = decode_fields(cls, body, path, "manifest")
-        if made.path != path:
+        if path not in (made.path, saved_path(made.version)):
             raise CorruptError(
                 "manifest is another version's",
                 path=path,

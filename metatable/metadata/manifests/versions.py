@@ -33,6 +33,7 @@ __all__ = [
     "newest_of",
     "put_files",
     "put_hint",
+    "root_place",
 ]
 
 _ROOT = re.compile(r"[0-9]{20}\.json")
@@ -72,18 +73,25 @@ def newest_of(store: Store) -> Manifest:
     return newest
 
 
-def load_version(store: Store, version: int) -> Manifest:
-    """The root of one version. Raises StaleError where it is not there (any more)."""
-    raw = store.get(version_path(version))
-    if raw is None:
-        raw = store.get(saved_path(version))
-    if raw is None:
-        raise StaleError(
-            "no such version, or it is not kept any more",
-            path=version_path(version),
-            version=version,
-        )
-    return Manifest.decode(raw, version_path(version))
+def load_version(store: Store, version: int, oldest: int) -> Manifest:
+    """The root of one version, from `root_place` or a savepoint's copy. Raises StaleError where it
+    is not there (any more)."""
+    for path in dict.fromkeys((root_place(version, oldest), saved_path(version))):
+        raw = store.get(path)
+        if raw is not None:
+            return Manifest.decode(raw, path)
+    raise StaleError(
+        "no such version, or it is not kept any more",
+        path=root_place(version, oldest),
+        version=version,
+    )
+
+
+def root_place(version: int, oldest: int) -> str:
+    """Where a version's root is to lie. `oldest`: the first of those that the newest one keeps;
+    before it only the copy of a savepoint counts, for what lies in the root's place may be void
+    (`commit.py`)."""
+    return version_path(version) if version >= oldest else saved_path(version)
 
 
 def moved(store: Store, version: int) -> StaleError:
@@ -108,10 +116,10 @@ def is_undone(store: Store, newest: Manifest, version: int) -> bool:
         return False
     restored_at = newest.restored_at
     while restored_at > version:
-        restored = load_version(store, restored_at)
+        restored = load_version(store, restored_at, newest.oldest)
         if restored.summary.get("undone_version", restored_at) <= version:
             return True
-        restored_at = load_version(store, restored_at - 1).restored_at
+        restored_at = load_version(store, restored_at - 1, newest.oldest).restored_at
     return False
 
 

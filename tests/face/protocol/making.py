@@ -82,7 +82,7 @@ BEFORE_PUT = r"create .*/manifest/\d+\.json"
 def every_file_is_there(table: Table) -> None:
     store = Store(table.uri, FAST)
     for version in range(1, table.version + 1):
-        held = Snapshot(store, load_version(store, version))
+        held = Snapshot(store, load_version(store, version, 0))
         for name in held.manifest.pages:
             for ref in held.refs(name):
                 assert store.size(ref.path) == ref.size_bytes, (version, ref.path)
