@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metatable.data.file_groups import slices
+from metatable.data.file_groups import file_system_view, slices
 from metatable.data.file_groups.file_system_view import FILE, FileSystemView
 from metatable.data.file_groups.slices import DataFile, FileSlice
 from metatable.storage.errors import CorruptError
@@ -210,3 +211,36 @@ def test_many_slices_know_which_are_logs_alone() -> None:
     assert only.contents().equals(view.take(np.array([1, 2])).contents())
     assert len({*view.contents().to_pylist(), *view.bases().contents().to_pylist()}) == 5
     assert (only.logs, only.log_count, only.has_logs.tolist()) == (None, 1, [True, False])
+
+
+@pytest.mark.parametrize("logs", [0, 3])
+def test_slices_one_after_the_other_are_those_by_their_places(
+    monkeypatch: pytest.MonkeyPatch, logs: int
+) -> None:
+    monkeypatch.setattr(file_system_view, "TOGETHER", 4)
+    view = many_slices(10, logs)
+    assert list(view) == [view[place] for place in range(10)]
+    assert list(view.take(np.array([], np.int64))) == []
+
+
+def test_the_first_of_very_many_slices_makes_no_objects_of_the_others() -> None:
+    view = many_slices(20_000, 10)
+    tracemalloc.start()
+    assert len(next(iter(view)).logs) == 10
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 << 20
+
+
+def many_slices(count: int, logs: int) -> FileSystemView:
+    """So many slices, each of a base file and so many logs, the last first."""
+    paths = [f"g{place:06}-0_0-0-0_{T}.parquet" for place in reversed(range(count))]
+    files = [
+        f".g{place:06}-0_{T}.log.{one + 1}_0-0-0" for place in range(count) for one in range(logs)
+    ]
+    of_each = pa.StructArray.from_arrays(
+        [pa.array(files, pa.string()), pa.array(np.full(len(files), 3))], fields=list(FILE)
+    )
+    ends = pa.array(np.arange(count + 1, dtype=np.int32) * logs)
+    others = pa.ListArray.from_arrays(ends, of_each)[::-1] if logs else None
+    return FileSystemView.of(pa.array(paths), np.full(count, 7), others)
