@@ -24,7 +24,8 @@ from metatable.compaction.service import Service, execute
 from metatable.compaction.ways_back import rollback, savepoint
 from metatable.compaction.ways_back.restore import Restore
 from metatable.compaction.ways_back.savepoint import DropSavepoint, Savepoint
-from metatable.data.hoodie.savepoint_metadata import savepoint_metadata
+from metatable.data.file_groups.slices import DataFile, FileSlice
+from metatable.data.hoodie.savepoint_metadata import HEAD_BYTES, savepoint_metadata
 from metatable.data.hoodie.timeline import instant_of, next_instant
 from metatable.engine.local import LocalEngine
 from metatable.kept_version import newest_of, snapshot_at
@@ -473,6 +474,33 @@ def test_a_savepoint_of_hudis_own_tools_stays_when_ours_of_its_commit_is_dropped
     assert [file.read_bytes() for file in files] == bodies
     assert [path for path in kept if not Path(table.uri, path).exists()] == []
     is_sound(table, every_row(table))
+
+
+def of_many_files(instant: str) -> list[FileSlice]:
+    names = (f"city={number:08}" for number in range(1 << 14))
+    return [FileSlice(DataFile(folder, "g-0", "0-0-0", instant)) for folder in names]
+
+
+def test_a_large_savepoint_of_hudis_own_tools_is_not_read_by_each_commit(table: Table) -> None:
+    """It names all files of the table."""
+    (_, path), _ = by_hudis_tools(table)
+    body = savepoint_metadata(of_many_files(table.instant), 0, "")
+    body = body.replace(b"metatable", b"hudi user")
+    path.write_bytes(body)
+    opened = metatable.open(table.uri, FAST)
+    opened.upsert(arrow(rows(0, 3, 99)))
+    assert opened.counters["store.bytes_read"] < len(body) / 2
+    assert path.read_bytes() == body
+
+
+def test_a_large_savepoint_of_ours_is_told_by_its_beginning(table: Table) -> None:
+    """One that was dropped, and that a late hand has put there again."""
+    (_, path), _ = by_hudis_tools(table)
+    body = savepoint_metadata(of_many_files(table.instant), 0, "")
+    path.write_bytes(body)
+    assert len(body) > HEAD_BYTES
+    recover(table)
+    assert not path.exists()
 
 
 def test_nothing_that_a_savepoint_of_hudis_own_tools_keeps_is_undone(table: Table) -> None:

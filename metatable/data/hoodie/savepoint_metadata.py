@@ -25,12 +25,18 @@ from metatable.data.hoodie.timeline_records import (
 from metatable.storage.errors import CorruptError, in_short
 
 __all__ = [
+    "HEAD_BYTES",
     "is_of_metatable",
     "is_of_others",
+    "may_be_of_metatable",
     "of_another_life",
     "saved_files",
     "savepoint_metadata",
 ]
+
+HEAD_BYTES = 4 << 10
+"""So much of a savepoint tells whether it may be of ours, which have the maker's name within their
+first 1,000 bytes."""
 
 MAKER = "metatable"
 FORMER = "an earlier life of this table"
@@ -60,6 +66,11 @@ def is_of_metatable(body: bytes) -> bool:
         return bool(decoded(body)["savepointedBy"] == MAKER)
     except Exception:  # fastavro raises whatever comes
         return MAKER.encode() in body
+
+
+def may_be_of_metatable(head: bytes) -> bool:
+    """Whether a completed file that begins so may be one of ours, which are stored plainly."""
+    return MAKER.encode() in head
 
 
 def is_of_others(body: bytes) -> bool:

@@ -12,11 +12,10 @@ from contextlib import suppress
 
 from metatable.data.config.options import Options
 from metatable.data.hoodie.properties import PROPERTIES_PATH, TableProperties
-from metatable.data.hoodie.savepoint_metadata import is_of_metatable
 from metatable.data.hoodie.timeline import REPLACING, Instant, Timeline, completed_path
 from metatable.data.hoodie.undo_metadata import UNDOING
 from metatable.metadata.commits.known_commits import foreign_commits
-from metatable.metadata.commits.lost_savepoints import is_lost, unpinned
+from metatable.metadata.commits.lost_savepoints import is_lost, own_bodies, unpinned
 from metatable.metadata.commits.other_formats import other_format
 from metatable.metadata.commits.steps import drop_savepoint, staged_path
 from metatable.metadata.manifests.manifest import Manifest, version_path
@@ -116,8 +115,9 @@ def _without_late(store: Store, base: Manifest, timeline: Collection[Instant]) -
     """Take off the timeline what late hands have put there: a completed commit of a withdrawn
     instant, or an archived one; a record of an undoing that is archived; a savepoint of ours that
     was dropped. Returns the actions of the data commits that are left, by instant."""
-    for instant in unpinned(base, timeline):
-        _drop_late_savepoint(store, base, instant)
+    for instant, body in own_bodies(store, unpinned(base, timeline)):
+        if not is_lost(store, base, instant, body):  # else it is kept, or the base is old
+            drop_savepoint(store, instant)
     for one in timeline:
         if one.action in UNDOING and one.time < base.archived:
             Timeline(store).withdraw(one.time, action=one.action)
@@ -126,14 +126,6 @@ def _without_late(store: Store, base: Manifest, timeline: Collection[Instant]) -
     for instant in sorted(one for one in done if one in withdrawn or one < base.archived):
         Timeline(store).withdraw(instant, ("completed",), done.pop(instant))
     return done
-
-
-def _drop_late_savepoint(store: Store, base: Manifest, instant: str) -> None:
-    """Drop the savepoint of this instant from the timeline, unless Hudi's own tools have made it,
-    or it was not dropped: its root is lost, or the base is older than the listing."""
-    body = store.get(completed_path(instant, "savepoint"))
-    if body is not None and is_of_metatable(body) and not is_lost(store, base, instant, body):
-        drop_savepoint(store, instant)
 
 
 def no_table(store: Store) -> NotFoundError:
