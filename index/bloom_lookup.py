@@ -19,7 +19,7 @@ Counted: `tag.keys`, `tag.files` (in the partitions met), `tag.files_after_range
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
@@ -49,7 +49,15 @@ from metatable.storage.ordering import PrefixIndex, same_as_previous, sort_order
 from metatable.storage.portions import in_portions
 from metatable.storage.threads import in_order
 
-__all__ = ["BloomIndex", "LookupSource", "Ranges", "candidates", "keep_apart", "key_slices"]
+__all__ = [
+    "BloomIndex",
+    "LookupSource",
+    "Ranges",
+    "candidates",
+    "keep_apart",
+    "kept_ranges",
+    "key_slices",
+]
 
 APART = 4096
 """So many keys of a table partition, on average, are put in order by themselves."""
@@ -61,6 +69,9 @@ more than keys, and a thread more than steps."""
 FILES_TOGETHER = 4096
 """Files, of whatever table partitions, that are left by their ranges and asked for their filters
 together; those of one partition in any case."""
+
+RANGES_BYTES = 200
+"""What `Ranges` take in memory by themselves, about."""
 
 HELD_TOGETHER = 16
 """Files that passed their filters and wait to be looked into."""
@@ -144,9 +155,9 @@ class Ranges:
     maximum: pa.Array
 
     @property
-    def size_bytes(self) -> int:
-        """Bytes held in memory, about."""
-        return int(self.files.nbytes + self.minimum.nbytes + self.maximum.nbytes)
+    def parts(self) -> Sequence[cache.Part]:
+        """What is held in memory: by the process's listing of files, and by statistics, too."""
+        return self.files, self.minimum, self.maximum
 
     def take(self, rows: Int64s) -> Ranges:
         """The ranges of some of the files (`rows` ascending)."""
@@ -154,12 +165,17 @@ class Ranges:
         return Ranges(self.files.take(rows), self.minimum.take(places), self.maximum.take(places))
 
 
+def kept_ranges(key: Hashable, make: Callable[[], Ranges]) -> Ranges:
+    """The ranges that the process's cache keeps under `key`, made if they are not there."""
+    return cache.cached(key, make, lambda _: RANGES_BYTES, lambda ranges: ranges.parts)
+
+
 def keep_apart(whole: Ranges, keys: Mapping[str | None, Hashable]) -> None:
     """Put the ranges of these table partitions into the process's cache, each under its key."""
     rows = dict(whole.files.by_folder())
     for path, key in keys.items():
         ranges = whole.take(rows.get(path or "", np.zeros(0, np.int64)))
-        cache.shared.offer(key, ranges, ranges.size_bytes)
+        cache.shared.offer(key, ranges, RANGES_BYTES, ranges.parts)
 
 
 def locate(

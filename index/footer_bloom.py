@@ -22,12 +22,11 @@ import pyarrow as pa
 from metatable.data.base_files.key_footer import HudiFilter, KeyFooter, read_key_footer
 from metatable.data.file_groups.file_system_view import FileSystemView
 from metatable.data.file_groups.slices import DataFile, FileSlice
-from metatable.index.bloom_lookup import BloomIndex, Ranges, keep_apart, key_slices
+from metatable.index.bloom_lookup import BloomIndex, Ranges, keep_apart, kept_ranges, key_slices
 from metatable.index.key_filters import AskedKeys, HashFilters, HudiKeyFilter, KeyFilter, NoFilter
 from metatable.index.protocol import register
 from metatable.metadata.view import FEW_PARTITIONS, TableView
 from metatable.storage import cache
-from metatable.storage.cache import cached
 from metatable.storage.errors import UpgradeError
 from metatable.storage.filters.hudi import HudiBloom
 from metatable.storage.ordering import sort_order
@@ -64,11 +63,8 @@ class FooterSource:
             _hold(view.store, (one.base for path in unknown for one in view.slices(path)))
 
     def ranges(self, view: TableView, partition_path: str | None) -> Ranges:
-        return cached(
-            self._key(view, partition_path),
-            lambda: self._read(view, view.slices(partition_path)),
-            lambda ranges: ranges.size_bytes,
-        )
+        key = self._key(view, partition_path)
+        return kept_ranges(key, lambda: self._read(view, view.slices(partition_path)))
 
     def _key(self, view: TableView, partition_path: str | None) -> Hashable:
         return "footer-ranges", view.identity, partition_path, self.late

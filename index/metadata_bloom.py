@@ -15,14 +15,13 @@ import pyarrow as pa
 
 from metatable.data.config.options import Options
 from metatable.data.file_groups.slices import FileSlice
-from metatable.index.bloom_lookup import BloomIndex, Ranges, keep_apart
+from metatable.index.bloom_lookup import BloomIndex, Ranges, keep_apart, kept_ranges
 from metatable.index.key_filters import HashFilters, KeyFilter
 from metatable.index.protocol import register
 from metatable.metadata.partitions.bloom_filter import SEED, BloomFilterPartition
 from metatable.metadata.partitions.column_stats import RECORD_KEY
 from metatable.metadata.view import FEW_PARTITIONS, TableView
 from metatable.storage import cache
-from metatable.storage.cache import cached
 
 __all__ = ["MetadataBloomIndex", "MetadataSource"]
 
@@ -47,9 +46,7 @@ class MetadataSource:
 
     def ranges(self, view: TableView, partition_path: str | None) -> Ranges:
         key = self._key(view, partition_path)
-        return cached(
-            key, lambda: self._read(view, partition_path), lambda ranges: ranges.size_bytes
-        )
+        return kept_ranges(key, lambda: self._read(view, partition_path))
 
     def _key(self, view: TableView, partition_path: str | None) -> Hashable:
         return "key-ranges", view.identity, partition_path, self.late

@@ -7,6 +7,9 @@ as long as there is room. A key must therefore name everything that the value de
     shared   what was parsed: opened files, indexes, filters, snapshots
     blocks   payloads of data blocks, decompressed; they never drive the parsed things out
 
+What several entries hold, as a listing of files and what is made of it do, is a *part* of each: it
+counts once, as long as one of them is kept.
+
 Two threads that miss the same key at the same time may both make it; the first one in
 wins, and both get that one. Making is done outside the lock.
 
@@ -20,12 +23,22 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol, TypeVar
 
-__all__ = ["Cache", "blocks", "cached", "clear", "shared"]
+__all__ = ["Cache", "Part", "blocks", "cached", "clear", "shared"]
 
 T = TypeVar("T")
+
+
+class Part(Protocol):
+    """What several entries may hold: a view of files, an array."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held in memory; always the same."""
+        ...
+
 
 PARSED_BYTES = 256 << 20
 BLOCK_BYTES = 256 << 20
@@ -36,7 +49,9 @@ class Cache:
 
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
-        self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._held: OrderedDict[Hashable, tuple[Any, int, Sequence[Part]]] = OrderedDict()
+        self._holders: dict[int, int] = {}
+        """How many entries hold a part, by the `id` of it, which they keep alive."""
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -49,52 +64,70 @@ class Cache:
             self._held.move_to_end(key)
             return kept[0]
 
-    def offer(self, key: Hashable, value: T, size_bytes: int) -> T:
-        """Keep `value` unless one is there; return the one that is kept."""
+    def offer(self, key: Hashable, value: T, size_bytes: int, parts: Sequence[Part] = ()) -> T:
+        """Keep `value` unless one is there; return the one that is kept. `parts`: what other
+        entries may hold, too, and is not in `size_bytes`."""
         with self._lock:
             kept = self._held.get(key)
             if kept is not None:
                 return kept[0]  # type: ignore[no-any-return]
-            if size_bytes > self.budget_bytes:
+            if size_bytes + sum(one.nbytes for one in parts) > self.budget_bytes:
                 return value
-            self._held[key] = (value, size_bytes)
-            self._bytes += size_bytes
+            self._keep(key, value, size_bytes, parts)
             self._evict()
         return value
 
     def replace(self, key: Hashable, value: object, size_bytes: int) -> None:
         """Keep `value` in place of what may be there."""
         with self._lock:
-            _, before = self._held.pop(key, (None, 0))
-            self._held[key] = (value, size_bytes)
-            self._bytes += size_bytes - before
+            if key in self._held:
+                self._forget(*self._held.pop(key))
+            self._keep(key, value, size_bytes, ())
             self._evict()
 
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
             self._held.clear()
+            self._holders.clear()
             self._bytes = 0
 
     def renew_after_fork(self) -> None:
         """Be usable in a forked child, whatever other threads were doing in the parent."""
         if self._lock.locked():
             self._held = OrderedDict()
+            self._holders = {}
             self._bytes = 0
         self._lock = threading.Lock()
 
     @property
     def size_bytes(self) -> int:
-        """Sum of the stated sizes of what is kept."""
+        """Sum of the stated sizes of what is kept, and of its parts."""
         return self._bytes
 
     def __len__(self) -> int:
         return len(self._held)
 
+    def _keep(self, key: Hashable, value: object, size_bytes: int, parts: Sequence[Part]) -> None:
+        self._held[key] = value, size_bytes, parts
+        self._bytes += size_bytes
+        for one in parts:
+            count = self._holders.get(id(one), 0)
+            self._holders[id(one)] = count + 1
+            self._bytes += 0 if count else one.nbytes
+
+    def _forget(self, value: object, size_bytes: int, parts: Sequence[Part]) -> None:
+        self._bytes -= size_bytes
+        for one in parts:
+            left = self._holders.pop(id(one)) - 1
+            if left:
+                self._holders[id(one)] = left
+            else:
+                self._bytes -= one.nbytes
+
     def _evict(self) -> None:
         while self._bytes > self.budget_bytes:
-            _, (_, size_bytes) = self._held.popitem(last=False)
-            self._bytes -= size_bytes
+            self._forget(*self._held.popitem(last=False)[1])
 
 
 shared = Cache(PARSED_BYTES)
@@ -110,13 +143,23 @@ def clear() -> None:
     blocks.clear()
 
 
-def cached(key: Hashable, make: Callable[[], T], size_bytes: Callable[[T], int]) -> T:
-    """The value kept under `key` in `shared`, made and kept if it is not there."""
+def _of_nothing(value: object) -> Sequence[Part]:
+    return ()
+
+
+def cached(
+    key: Hashable,
+    make: Callable[[], T],
+    size_bytes: Callable[[T], int],
+    parts: Callable[[T], Sequence[Part]] = _of_nothing,
+) -> T:
+    """The value kept under `key` in `shared`, made and kept if it is not there. `parts`: as of
+    `offer`."""
     kept = shared.get(key)
     if kept is not None:
         return kept  # type: ignore[no-any-return]
     value = make()
-    return shared.offer(key, value, size_bytes(value))
+    return shared.offer(key, value, size_bytes(value), parts(value))
 
 
 if hasattr(os, "register_at_fork"):

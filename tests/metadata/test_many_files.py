@@ -179,3 +179,45 @@ def test_pieces_of_many_hfiles_are_what_is_merged_of_them_all(tmp_path: Path) ->
             whole.filter(pc.starts_with(whole["key"], prefix)).combine_chunks()
         )
         assert base.stats("place", pa.int64()).minimum.null_count == 0
+
+
+def test_columns_are_kept_together_where_the_files_and_all_of_them_have_room(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each holds the listing of the files, and so do the ranges of a bloom index."""
+    store = Store(table.uri)
+    newest = load_newest(store)
+    assert newest is not None
+    snapshot, loaded = Snapshot(store, newest), list[str]()
+    load = column_stats._load
+
+    def counted(entries: Any, column: str, *asked: Any) -> StatsColumn:
+        loaded.append(column)
+        return load(entries, column, *asked)
+
+    monkeypatch.setattr(column_stats, "_load", counted)
+    kinds = {RECORD_KEY: pa.string(), "place": pa.int64(), "seen": pa.int64()}
+    files = snapshot.slices()
+    columns = [one for name, kind in kinds.items() for one in snapshot.stats(name, kind).columns]
+    room = sum(one.nbytes for one in columns) + int(1.8 * files.nbytes)
+    monkeypatch.setattr(cache.shared, "budget_bytes", room)
+    cache.clear()
+    loaded.clear()
+    for _ in range(3):
+        MetadataSource().ranges(snapshot, None)
+        for name, kind in kinds.items():
+            assert snapshot.stats(name, kind).files is snapshot.slices()
+    assert len(loaded) == 3
+    assert cache.shared.size_bytes <= room
+
+
+def test_a_listing_is_forgotten_after_what_is_made_of_it(table: Table) -> None:
+    store = Store(table.uri)
+    newest = load_newest(store)
+    assert newest is not None
+    snapshot = Snapshot(store, newest)
+    cache.clear()
+    for _ in range(2):
+        snapshot.stats("place", pa.int64())
+        assert next(reversed(cache.shared._held))[0] == "files"
+    cache.clear()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from metatable.storage import cache
 from metatable.storage.cache import Cache
 
@@ -28,6 +30,27 @@ def test_the_first_one_in_wins() -> None:
     first = kept.offer("a", object(), 10)
     assert kept.offer("a", object(), 10) is first
     assert kept.size_bytes == 10
+
+
+def test_what_several_entries_hold_counts_once_as_long_as_one_of_them_is_kept() -> None:
+    kept, listing = Cache(100), np.zeros(50, np.int8)
+    kept.offer("listing", listing, 0, [listing])
+    kept.offer("a", "A", 20, [listing])
+    kept.offer("b", "B", 20, [listing])
+    assert (kept.size_bytes, len(kept)) == (90, 3)
+    kept.offer("c", "C", 20)
+    assert [kept.get(name) for name in ("listing", "a", "b", "c")] == [None, None, "B", "C"]
+    assert kept.size_bytes == 90, "b holds the listing"
+    kept.replace("b", "B", 20)
+    assert kept.size_bytes == 40
+    assert kept.offer("d", "D", 51, [listing]) == "D"
+    assert kept.get("d") is None
+    kept.offer("e", "E", 50, [listing])
+    assert (kept.size_bytes, len(kept)) == (100, 1)
+    kept.clear()
+    assert kept.size_bytes == 0
+    kept.offer("listing", listing, 0, [listing])
+    assert kept.size_bytes == 50
 
 
 def test_blocks_never_drive_parsed_things_out() -> None:

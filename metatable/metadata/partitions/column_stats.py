@@ -37,7 +37,12 @@ from metatable.metadata.hfiles.payload import (
     encode_stats,
     schema_text,
 )
-from metatable.metadata.partitions.files import hold_partitions, view_of_partition, view_of_table
+from metatable.metadata.partitions.files import (
+    hold_partitions,
+    keep_listing,
+    view_of_partition,
+    view_of_table,
+)
 from metatable.metadata.view import FEW_PARTITIONS, StatsColumn
 from metatable.metadata.written import WrittenSlice
 from metatable.storage.arrays import Bools, Int64s, UInt64s
@@ -125,11 +130,14 @@ def _kept(
     entries: Entries, column: str, type: pa.DataType, partition_path: str | None
 ) -> StatsColumn:
     """A column's statistics in one table partition (None: in all), from the process's cache."""
-    return cached(
+    kept = cached(
         _key(entries, column, partition_path),
         lambda: _load(entries, column, type, partition_path),
-        _size_bytes,
+        lambda _: 200,
+        lambda stats: (stats.files, *stats.columns),
     )
+    keep_listing(entries, partition_path)
+    return kept
 
 
 def _key(entries: Entries, column: str, partition_path: str | None) -> Hashable:
@@ -393,7 +401,3 @@ def _places_among(asked: WordPlaces | None, held: UInt64s) -> Int64s | None:
     places = np.full(len(asked.words), -1)
     places[files[rows]] = rows
     return None if np.count_nonzero(places >= 0) < len(rows) else places
-
-
-def _size_bytes(stats: StatsColumn) -> int:
-    return int(sum(one.nbytes for one in stats.columns) + stats.files.nbytes + 200)

@@ -11,7 +11,7 @@ current slice by one get, and all groups of a table partition share a key prefix
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -40,6 +40,7 @@ __all__ = [
     "current_slices",
     "files_there",
     "hold_partitions",
+    "keep_listing",
     "published_since",
     "view_of_partition",
     "view_of_table",
@@ -128,7 +129,7 @@ def published_since(entries: Entries, slices: Sequence[FileSlice]) -> Bools:
 
 def view_of_table(entries: Entries) -> FileSystemView:
     """All live slices; kept by the process for this version."""
-    return cached(("files", entries.identity), lambda: _read(entries), _nbytes)
+    return _kept(_key(entries), lambda: _read(entries))
 
 
 def view_of_partition(entries: Entries, partition_path: str) -> FileSystemView:
@@ -136,8 +137,13 @@ def view_of_partition(entries: Entries, partition_path: str) -> FileSystemView:
     if entries.is_small(FilesPartition.name):
         whole = view_of_table(entries)
         return whole.take(whole.within([partition_path]))
-    key = _key(entries, partition_path)
-    return cached(key, lambda: _load(entries, partition_path), _nbytes)
+    return _kept(_key(entries, partition_path), lambda: _load(entries, partition_path))
+
+
+def keep_listing(entries: Entries, partition_path: str | None) -> None:
+    """For whoever holds what was made of these slices (None: of all): the process forgets them
+    after it. Before it no room would be won, and they would be read again beside it."""
+    shared.get(_key(entries, partition_path))
 
 
 def hold_partitions(entries: Entries, partition_paths: Sequence[str]) -> None:
@@ -147,8 +153,12 @@ def hold_partitions(entries: Entries, partition_paths: Sequence[str]) -> None:
         entries.hold(FilesPartition(entries.options), [*map(partition_prefix, asked)])
 
 
-def _key(entries: Entries, partition_path: str) -> Hashable:
+def _key(entries: Entries, partition_path: str | None = None) -> Hashable:
     return "files", entries.identity, partition_path
+
+
+def _kept(key: Hashable, make: Callable[[], FileSystemView]) -> FileSystemView:
+    return cached(key, make, lambda _: 0, lambda view: (view,))
 
 
 def _load(entries: Entries, partition_path: str) -> FileSystemView:
@@ -187,7 +197,3 @@ def _there(batch: pa.RecordBatch) -> tuple[pa.Array, Int64s]:
     sizes = sizes.to_numpy()
     there = (sizes > 0) | which_are_logs(paths)  # a base file of no bytes is one to come
     return paths.filter(pa.array(there)), sizes[there]
-
-
-def _nbytes(view: FileSystemView) -> int:
-    return view.nbytes
