@@ -24,7 +24,7 @@ from metatable.metadata.commits.scheduled_plans import (
     waiting_slices,
     waits,
 )
-from metatable.metadata.commits.steps import drop_markers
+from metatable.metadata.commits.steps import drop_markers, lying_ready
 from metatable.metadata.commits.updates import Withdraw
 from metatable.metadata.manifests.manifest import Manifest, Step
 from metatable.metadata.manifests.owner import Owner
@@ -173,6 +173,7 @@ class TakeBack(Service[TakeBackPlan]):
         self, engine: Engine[Any], snapshot: Snapshot, plan: TakeBackPlan, owner: Owner
     ) -> Outcome:
         instant, held = self.instant, snapshot.manifest.compactions[self.instant]
+        step = Step("unrequest", instant, held.plan, held.checksum, self.kind)
         change = Change(
             operation="take_back_logs" if self.kind == COMPACTION else "take_back_resize",
             requires=(PlannedUnchanged(instant, ()), SlicesCurrent(plan.slices)),
@@ -181,7 +182,7 @@ class TakeBack(Service[TakeBackPlan]):
                 SetUnscheduled(plan.slices, owner),
                 Withdraw((instant,)),
             ),
-            steps=(Step("unrequest", instant, held.plan, held.checksum, self.kind),),
+            steps=(lying_ready(snapshot.store, step),),
             summary={"slices": len(plan.slices)},
         )
         return Outcome(change, {"plan": instant})

@@ -34,6 +34,7 @@ from metatable.metadata.commits.known_commits import back_from
 from metatable.metadata.commits.page_updates import AddFiles
 from metatable.metadata.commits.scheduled import Compacted, SetUnscheduled, Unschedule
 from metatable.metadata.commits.scheduled_plans import logs_left, waiting_slices
+from metatable.metadata.commits.steps import lying_ready
 from metatable.metadata.commits.updates import GoBack, Withdraw
 from metatable.metadata.manifests.manifest import Manifest, Planned, Step
 from metatable.metadata.manifests.owner import Owner
@@ -132,7 +133,11 @@ class LogCompactionsBack:
         more = [one for one in self.undone if one.instant not in known]
         action = "restore" if len(more) + len(completions) > 1 else action
         *steps, told = undoing(snapshot, action, [*more, *completions])
-        return (*self.taken_back, *steps, *self._without_copies(), told)
+        before, behind = (
+            [lying_ready(snapshot.store, one) for one in each]
+            for each in (self.taken_back, self._without_copies())
+        )
+        return (*before, *steps, *behind, told)
 
     def _without_copies(self) -> Iterator[Step]:
         """Copies that writers have made for resizes that waited, and are undone, go: commits that

@@ -54,6 +54,7 @@ from metatable.data.file_groups.slices import FileSlice
 from metatable.data.hoodie.savepoint_metadata import savepoint_metadata
 from metatable.data.hoodie.slice_compaction_plan import SliceCompactionPlan
 from metatable.engine.local import LocalEngine
+from metatable.metadata.commits import steps
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.known_commits import commits_back
 from metatable.metadata.commits.scheduled import SetSlices
@@ -910,6 +911,17 @@ def test_a_plan_is_taken_back_while_nothing_lies_on_top(table_uri: str) -> None:
         serve(table, TakeBack(second))
     check(table, model)
     serve(table, CompactLogs(second))
+    check(table, model)
+
+
+def test_what_was_taken_back_is_not_looked_for_again(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a listing of the table, from which each of its logs would be read."""
+    table, model = filled(table_uri)
+    table.compact_logs(plan=scheduled(table), take_back=True)
+    monkeypatch.setattr(steps, "listed_of", lambda *_: pytest.fail("all of it is gone"))
+    upsert(table, model, rows(10, 20, 5))
     check(table, model)
 
 

@@ -38,10 +38,11 @@ from metatable.compaction.reshaping.waiting_resize import CarryOutResize, Schedu
 from metatable.compaction.service import execute
 from metatable.data.file_groups.children import DUAL_WRITE, VIRTUAL_LOG, WAYS
 from metatable.data.file_groups.slices import FileSlice
-from metatable.data.hoodie.timeline import CLUSTERING
+from metatable.data.hoodie.timeline import CLUSTERING, requested_path
 from metatable.engine.local import LocalEngine
 from metatable.index.bucket.ring import hashes_of
 from metatable.index.bucket.rings import rings_of
+from metatable.metadata.commits import steps
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.scheduled import SetSlices
 from metatable.metadata.commits.scheduled_plans import staged_plan
@@ -299,6 +300,30 @@ def test_a_plan_is_taken_back_while_each_row_is_in_its_bucket(table_uri: str, wa
     upsert(table, model, rows(20, 30, 4))
     with pytest.raises(NotFoundError, match="no such resize of buckets waits"):
         table.resize_buckets(plan=plan)
+    check(table, model)
+
+
+def test_copies_go_with_a_plan_of_which_both_copies_are_lost(table_uri: str) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    upsert(table, model, rows(4, 40, 3))
+    for path in (requested_path(plan, CLUSTERING), staged_plan(plan, CLUSTERING)):
+        Path(table_uri, path).unlink()
+    table.resize_buckets(plan=plan, take_back=True)
+    check(table, model)
+    assert files_there(table) == files_named(table)
+    assert not list(Path(table_uri).rglob(f".hoodie/{plan}*"))
+
+
+def test_copies_that_went_are_not_looked_for_again(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    upsert(table, model, rows(4, 40, 3))
+    table.resize_buckets(plan=plan, take_back=True)
+    monkeypatch.setattr(steps, "files_on", lambda *_: pytest.fail("all of it is gone"))
+    upsert(table, model, rows(20, 30, 4))
     check(table, model)
 
 

@@ -21,7 +21,7 @@ of the format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -67,6 +67,7 @@ __all__ = [
     "drop_savepoint",
     "files_on",
     "list_markers",
+    "lying_ready",
     "settle",
     "stage",
     "staged",
@@ -98,6 +99,15 @@ def staged(instant: str, body: bytes, action: str = "commit") -> tuple[Step, dic
     (`Change.files`): nothing is written yet."""
     path = staged_path(instant, action)
     return Step("complete", instant, path, checksum(body), action), {path: body}
+
+
+def lying_ready(store: Store, step: Step) -> Step:
+    """A step that takes a plan off the timeline, for who is about to publish it: what lies ready
+    goes last, and as long as it is there, not all of it is done. Where it is lost, or was deleted
+    as the plan was carried out, it is put again: empty, if nobody can read the plan."""
+    if store.size(step.staged) is None:
+        store.put(step.staged, read_plan(store, step.instant, step.checksum, step.action) or b"")
+    return step
 
 
 def settle(
@@ -256,8 +266,11 @@ def _request(store: Store, manifest: Manifest, step: Step) -> None:
 
 def _unrequest(store: Store, manifest: Manifest, step: Step) -> None:
     """Take the plan off the timeline. What was made of it goes first: its files as the plan tells
-    them, or as a listing does where nobody can read it."""
+    them, or as a listing does where nobody can read it. Last goes what lies ready for it."""
     timeline = Timeline(store)
+    kinds = (requested_path, inflight_path)
+    if _is_traceless(store, [*(path(step.instant, step.action) for path in kinds), step.staged]):
+        return
     body = read_plan(store, step.instant, step.checksum, step.action)
     if step.action == CLUSTERING:
         store.delete_all(list(files_on(store, step.instant)))
@@ -278,8 +291,7 @@ def _withdraw(store: Store, manifest: Manifest, step: Step) -> None:
     timeline = Timeline(store)
     kinds = (requested_path, completed_path, inflight_path)
     traces = [path(step.instant, step.action) for path in kinds] + [step.staged] * bool(step.staged)
-    sizes = store.together([partial(store.size, path) for path in traces])
-    if all(size is None for size in sizes):
+    if _is_traceless(store, traces):
         return
     files = _files_of(store, step)
     timeline.withdraw(step.instant, ("completed",), step.action)
@@ -288,6 +300,12 @@ def _withdraw(store: Store, manifest: Manifest, step: Step) -> None:
     timeline.withdraw(step.instant, ("inflight", "requested"), step.action)
     if step.staged:
         store.delete([step.staged])
+
+
+def _is_traceless(store: Store, traces: Sequence[str]) -> bool:
+    """Whether none of these files is left, of which the last to go says that all of it is done."""
+    sizes = store.together([partial(store.size, path) for path in traces])
+    return all(size is None for size in sizes)
 
 
 def staged_body(store: Store, step: Step) -> bytes | None:
