@@ -34,13 +34,12 @@ from metatable.compaction.cleaning.signs import Signs
 from metatable.data.file_groups.hashing_metadata import HASHING_FOLDER
 from metatable.data.file_groups.slices import DataFile, LogFile, decoded
 from metatable.data.hoodie.properties import PROPERTIES_PATH
-from metatable.data.reading.slice_reader import writer_of
+from metatable.data.reading.log_writers import writers_of
 from metatable.metadata.manifests.home import HOME
 from metatable.metadata.manifests.leases import is_dead
 from metatable.metadata.manifests.owner import Owner
 from metatable.storage.errors import CorruptError, UsageError
 from metatable.storage.listing import Listed
-from metatable.storage.portions import in_order_far
 from metatable.storage.store import TEMPORARY, Store
 
 __all__ = ["FileKind", "Left", "Suspect", "is_needed", "left", "suspects"]
@@ -256,16 +255,12 @@ def _unnamed(files: Sequence[DataFile | LogFile], kept: Kept) -> Iterator[Suspec
         named = kept.names([one.path for one in files])
         left = [one for one, is_named in zip(files, named, strict=True) if not is_named]
         logs = [one for one in left if isinstance(one, LogFile)]
-        writers = in_order_far(kept.store, partial(writer_of, kept.store), logs, _size_of)
+        writers = writers_of(kept.store, logs)
         of_log = dict(zip((one.path for one in logs), writers, strict=True))
         for file in left:
             owner = file.instant if isinstance(file, DataFile) else of_log[file.path]
             if owner not in kept.instants:
                 yield Suspect(file.path, file.size_bytes, FileKind.DATA, owner)
-
-
-def _size_of(log: LogFile) -> int:
-    return log.size_bytes
 
 
 def _is_named(one: Suspect, kept: Kept) -> bool:

@@ -32,6 +32,7 @@ __all__ = [
     "LogBlock",
     "first_instant",
     "size_at",
+    "told_size",
     "total_size",
 ]
 
@@ -167,6 +168,13 @@ def size_at(raw: memoryview, at: int, path: str) -> int | None:
 
     Raises CorruptError where no block begins.
     """
+    size = told_size(raw, at, path)
+    return None if size is None or size > len(raw) - at else size
+
+
+def told_size(raw: memoryview, at: int, path: str) -> int | None:
+    """Bytes that the block at `at` says it has, whether or not they are there; None where there are
+    too few to say so. Raises as above."""
     head = raw[at : at + PREFIX_SIZE]
     magic = bytes(head[: len(MAGIC)])
     if magic != MAGIC[: len(magic)]:
@@ -179,7 +187,7 @@ def size_at(raw: memoryview, at: int, path: str) -> int | None:
     if size < _LEAST:
         what = "size of a log block is impossible"
         raise CorruptError(what, path=path, offset=at, expected=f">= {_LEAST}", found=size)
-    return None if size > len(raw) - at - PREFIX_SIZE else PREFIX_SIZE + int(size)
+    return PREFIX_SIZE + int(size)
 
 
 class _Reader:

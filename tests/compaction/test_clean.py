@@ -20,7 +20,7 @@ import metatable
 from metatable import ConflictError, StaleError, Table, UpgradeError, UsageError
 from metatable.compaction.cleaning import kept_files
 from metatable.compaction.cleaning.clean import Clean, _settled
-from metatable.compaction.cleaning.garbage import left, suspects
+from metatable.compaction.cleaning.garbage import FileKind, left, suspects
 from metatable.compaction.cleaning.kept_files import Kept
 from metatable.compaction.cleaning.signs import Signs
 from metatable.compaction.merging.compact import Compact
@@ -42,7 +42,7 @@ from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.manifests.home import HOME
 from metatable.metadata.manifests.leases import LEASES, SERVICES, StoredLease, lease_path
 from metatable.metadata.manifests.manifest import Manifest, version_path
-from metatable.metadata.manifests.versions import load_version
+from metatable.metadata.manifests.versions import load_newest, load_version
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage import cache
 from metatable.storage.arrays import UInt64s
@@ -1140,6 +1140,25 @@ def test_a_log_that_tells_nobody_is_left_alone(table_uri: str, hurts: bytes) -> 
     assert Path(table.uri, stray.path).exists()
     Path(table.uri, stray.path).unlink()
     is_sound(table, expected)
+
+
+def test_who_wrote_a_large_log_is_told_without_its_rows(table_uri: str) -> None:
+    """Of logs that were compacted, and whose versions are kept for some hours."""
+    table = made(table_uri, "record-avro", **SMALL, file_rows=1000)
+    table.insert(arrow(rows(0, 400, 1)))
+    for v in (2, 3):
+        long = [{**row, "city": "ny", "id": row["id"] + "x" * 999} for row in rows(0, 400, v)]
+        table.upsert(arrow(long))
+    table.compact_logs(ratio=0)
+    logs = sum(path.stat().st_size for path in Path(table_uri).rglob(".*.log.*"))
+    assert logs > 400_000
+    cache.clear()
+    store = Store(table_uri, FAST)
+    newest = load_newest(store)
+    assert newest is not None
+    found = suspects(store, Kept.readable(store, newest, 1), 0.0)
+    assert [one for one in found if one.kind is FileKind.DATA] == []
+    assert store.counters["store.bytes_read"] < logs / 4
 
 
 def test_a_marker_of_a_dead_writer_deletes_no_log_of_another_one(table_uri: str) -> None:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from metatable.data.file_groups.slices import LogFile, decoded, markers_folder
+from metatable.data.file_groups.slices import DataFile, LogFile, decoded, markers_folder
 from metatable.data.hoodie.commit_metadata import COLUMNS, CommitMetadata
 from metatable.data.hoodie.savepoint_metadata import is_of_others
 from metatable.data.hoodie.slice_compaction_plan import SliceCompactionPlan
@@ -41,7 +41,7 @@ from metatable.data.hoodie.timeline import (
     requested_path,
 )
 from metatable.data.hoodie.undo_metadata import UNDOING, undo_plan
-from metatable.data.reading.slice_reader import writer_of
+from metatable.data.reading.log_writers import writers_of
 from metatable.metadata.commits.hudi_rings import drop_rings, mark_rings, put_rings
 from metatable.metadata.commits.lost_commit import rebuilt_commit, rebuilt_savepoint
 from metatable.metadata.commits.scheduled_plans import (
@@ -364,11 +364,13 @@ def _is_named_by(path: str, instant: str) -> bool:
 def listed_of(store: Store, instants: Collection[str]) -> Iterator[tuple[str, str]]:
     """(path, instant) of the data files that a listing finds of these instants, by what each tells
     itself: from its name, or from the file where the name tells none."""
+    files = list[DataFile | LogFile]()
     for one in store.list("", recursive=True):
         with suppress(CorruptError):
-            writer = writer_of(store, decoded(one.path, one.size_bytes))
-            if writer in instants:
-                yield one.path, writer
+            files.append(decoded(one.path, one.size_bytes))
+    for file, writer in zip(files, writers_of(store, files), strict=True):
+        if writer in instants:
+            yield file.path, writer
 
 
 def drop_markers(store: Store, instant: str) -> None:
