@@ -9,8 +9,9 @@ obstore takes three kinds, and ends in a panic for one that comes in as another:
 Names may be in capitals and carry the service's prefix (`AWS_REGION`, `aws_region`, `region`).
 A flag is true or false, a duration a number of seconds or a number with its unit (`500ms`,
 `2min`). A request is repeated ten times and for 20 seconds at most, unless `max_retries` or
-`retry_timeout` say otherwise: with the last attempt's own timeout that is less than a lease of the
-default length, so nothing lands after its writer was given up.
+`retry_timeout` say otherwise: with the last attempt's own timeout, 30 seconds where `timeout` says
+nothing, that is less than a lease of the default length, so nothing lands after its writer was
+given up. Large bodies have more time (`PATIENT_SECONDS`).
 
 What no option says the client takes from the environment: `AWS_ACCESS_KEY_ID` and its kin,
 `AZURE_STORAGE_ACCOUNT_NAME` and its kin, `GOOGLE_APPLICATION_CREDENTIALS`,
@@ -19,10 +20,11 @@ What no option says the client takes from the environment: `AWS_ACCESS_KEY_ID` a
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any
@@ -42,6 +44,11 @@ MOST_RETRIES = 10
 OURS = 1 / 4
 """The part of this time in which we begin repeats of ours: with the client's own that, too, is less
 than a lease."""
+
+PATIENT_SECONDS = 15 * 60
+"""How long an attempt to put a large body may take unless `timeout` is told: until its last byte is
+answered, beside others on the same line. The writer renews its lease meanwhile; and what a process
+sends that dies is cut off with its connection, and put nowhere."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = timedelta(milliseconds=100), timedelta(seconds=15), 2
 """How the client pauses between repeats where it is told nothing else."""
@@ -173,6 +180,8 @@ class ClientOptions:
     config: dict[str, str] = field(default_factory=dict)
     client: dict[str, Any] = field(default_factory=dict)
     retry: dict[str, Any] = field(default_factory=dict)
+    environment: str = ""
+    """What the names of variables begin with from which the service's client takes settings."""
 
     @classmethod
     def of(cls, uri: str, options: Mapping[str, str]) -> ClientOptions:
@@ -183,7 +192,7 @@ class ClientOptions:
             expected = f"a folder, or an address of {', '.join(sorted(_SERVICES))}"
             raise UsageError("no store for such an address", uri=uri, expected=expected)
         service, prefixes = _SERVICES[scheme]
-        told = cls()
+        told = cls(environment=prefixes[-1].upper() if prefixes else "")
         for given, value in options.items():
             name = _bare(given.lower(), service, prefixes)
             told._take(given, name, value, service)
@@ -203,6 +212,16 @@ class ClientOptions:
                 return
             yield min(pause, longest)
             pause *= told.get("base", _GROWTH)
+
+    def patient(self) -> ClientOptions:
+        """The same for large bodies. A client that is told anything of its connections takes none
+        of that from the environment: so what is there is told, too."""
+        told = self.client or {
+            name: os.environ[self.environment + name.upper()]
+            for name in _CLIENT
+            if self.environment and self.environment + name.upper() in os.environ
+        }
+        return replace(self, client={"timeout": f"{PATIENT_SECONDS}s", **told})
 
     def _take(self, given: str, name: str, value: str, service: Mapping[str, Reader]) -> None:
         if not value or (name not in _LINES and not value.isprintable()):

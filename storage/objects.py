@@ -43,6 +43,7 @@ from obstore.store import MemoryStore, from_url
 from metatable.storage.backend import Backend
 from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
 from metatable.storage.listing import Listed
+from metatable.storage.made_once import made_once
 from metatable.storage.object_options import ClientOptions
 from metatable.storage.system_errors import in_temporary_folder
 from metatable.storage.together import at_once, begun, in_turn
@@ -54,6 +55,13 @@ _log = logging.getLogger("metatable.storage")
 R = TypeVar("R")
 
 _SPOOL_BYTES = 64 << 20
+
+_LARGE_BYTES = 1 << 20
+"""Larger data and index files go by a client that is patient."""
+
+_AGREED, _INDEX_FILE = ".hoodie/", ".hfile"
+"""Where all else lies that writers agree by (leases, roots, the timeline), of whatever size: a call
+that puts it ends within a lease, one way or the other."""
 
 _MEMORY: dict[str, MemoryStore] = {}
 """`memory://name` means the same store throughout the process."""
@@ -94,11 +102,23 @@ class Objects(Backend):
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         self._uri = uri
         told = ClientOptions.of(uri, options)
-        self._pauses = told.pauses
+        self._told, self._pauses = told, told.pauses
         if uri.startswith("memory://"):
             self._store: Any = _MEMORY.setdefault(uri, MemoryStore())
         else:
             self._store = _connected(uri, told)
+
+    @made_once
+    def _patient(self) -> Any:
+        """A client of the same place that gives each attempt more time."""
+        if isinstance(self._store, MemoryStore) or "timeout" in self._told.client:
+            return self._store
+        return _connected(self._uri, self._told.patient())
+
+    def _for(self, path: str, size_bytes: int) -> Any:
+        """The client that puts a body of this size."""
+        is_agreed = path.startswith(_AGREED) and not path.endswith(_INDEX_FILE)
+        return self._store if is_agreed or size_bytes <= _LARGE_BYTES else self._patient
 
     def size(self, path: str) -> int | None:
         with self._asking(path):
@@ -160,7 +180,7 @@ class Objects(Backend):
 
     def put(self, path: str, body: bytes, *, lasting: bool) -> None:
         with self._asking(path):
-            self._repeated(partial(obstore.put, self._store, path, body))
+            self._repeated(partial(obstore.put, self._for(path, len(body)), path, body))
 
     def create(self, path: str, body: bytes | IO[bytes], *, soon: bool) -> bool:
         with self._asking(path):
@@ -168,7 +188,8 @@ class Objects(Backend):
 
     def _created(self, path: str, body: bytes) -> bool:
         try:
-            obstore.put(self._store, path, body, mode="create", use_multipart=False)
+            client = self._for(path, len(body))
+            obstore.put(client, path, body, mode="create", use_multipart=False)
         except AlreadyExistsError as error:
             if _is_passing(error):
                 raise
@@ -183,8 +204,9 @@ class Objects(Backend):
                 self._repeated(partial(self._put_file, path, cast(io.BufferedIOBase, file)))
 
     def _put_file(self, path: str, file: io.BufferedIOBase) -> None:
+        client = self._for(path, file.seek(0, os.SEEK_END))
         file.seek(0)
-        obstore.put(self._store, path, file)
+        obstore.put(client, path, file)
 
     def list(self, folder: str, recursive: bool) -> Iterator[Listed]:
         with self._asking(folder):

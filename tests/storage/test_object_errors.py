@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import PurePosixPath
+from typing import Any
 
 import obstore
 import pytest
 
+from metatable.storage import objects
 from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
 from metatable.storage.object_options import ClientOptions
 from metatable.storage.store import Store
@@ -154,6 +157,82 @@ class SlowLock:
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that are told no timeout wait for a tenth of a second, where they would for 30."""
+    connect = objects.from_url
+
+    def from_url(uri: str, *, client_options: Any, **how: Any) -> Any:
+        return connect(uri, client_options={"timeout": "100ms", **client_options}, **how)
+
+    monkeypatch.setattr(objects, "from_url", from_url)
+
+
+def without_timeout(s3: S3) -> dict[str, str]:
+    options = s3.options | {"max_retries": "0"}
+    return {name: value for name, value in options.items() if name != "timeout"}
+
+
+def put_by_sink(store: Store, path: str, body: bytes) -> None:
+    with store.sink(path) as file:
+        file.write(body)
+
+
+PUTS: dict[str, Callable[[Store, str, bytes], object]] = {
+    "put": Store.put,
+    "create": Store.create,
+    "create of a file": lambda store, path, body: store.create(path, io.BytesIO(body)),
+    "sink": put_by_sink,
+}
+
+
+@pytest.mark.parametrize("verb", PUTS)
+@pytest.mark.usefixtures("hasty")
+def test_large_bodies_have_more_time_than_small_ones(
+    s3: S3, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    store = Store(f"{s3.uri}/t", without_timeout(s3))
+    monkeypatch.setattr(s3, "lock", SlowLock(0.3))
+    with pytest.raises(StoreError, match="timed out"):
+        PUTS[verb](store, "small", b"1")
+    size = 2 * PART_BYTES if verb == "sink" else 2 << 20
+    for path in ("large", ".hoodie/metatable/files/large.hfile"):
+        PUTS[verb](store, path, b"1" * size)
+        assert len(s3.objects[f"t/{path}"][0]) == size
+    with pytest.raises(StoreError, match="timed out"):  # a writer may wait for that
+        PUTS[verb](store, ".hoodie/20260101000000000.commit", b"1" * size)
+
+
+PART_BYTES = 5 << 20
+"""What the client puts of a larger body by one request, where it may take several."""
+
+
+@pytest.mark.parametrize("verb", PUTS)
+def test_a_timeout_that_is_told_is_that_of_large_bodies_too(
+    s3: S3, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    store = store_of(s3, timeout="100ms")
+    monkeypatch.setattr(s3, "lock", SlowLock(0.3))
+    with pytest.raises(StoreError, match="timed out"):
+        PUTS[verb](store, "large", b"1" * (2 << 20))
+
+
+def test_large_bodies_are_put_by_what_the_environment_says_of_connections(
+    s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    options = {k: v for k, v in without_timeout(s3).items() if k != "allow_http"}
+    store = Store(f"{s3.uri}/t", options)
+    store.put("small", b"1")
+    store.put("large", b"1" * (2 << 20))
+    assert [*s3.objects] == ["t/small", "t/large"]
+    monkeypatch.setenv("AWS_TIMEOUT", "100ms")
+    store = Store(f"{s3.uri}/t", options)
+    monkeypatch.setattr(s3, "lock", SlowLock(0.3))
+    with pytest.raises(StoreError, match="timed out"):
+        store.put("large", b"1" * (2 << 20))
 
 
 def test_plain_http_must_be_allowed(s3: S3) -> None:
