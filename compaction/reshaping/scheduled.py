@@ -25,10 +25,11 @@ from metatable.metadata.commits.scheduled_plans import (
     waits,
 )
 from metatable.metadata.commits.steps import drop_markers, lying_ready
+from metatable.metadata.commits.tidying import tidy
 from metatable.metadata.commits.updates import Withdraw
 from metatable.metadata.manifests.manifest import Manifest, Step
 from metatable.metadata.manifests.owner import Owner
-from metatable.metadata.manifests.versions import load_newest
+from metatable.metadata.manifests.versions import load_newest, newest_of
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.results import ServiceResult
 from metatable.storage.errors import ConflictError, NotFoundError, UsageError
@@ -191,7 +192,14 @@ class TakeBack(Service[TakeBackPlan]):
 def tidied(
     store: Store, newest: Manifest, instant: str, action: str
 ) -> tuple[int, Mapping[str, Any]]:
-    """Whoever dies before leaves it to `clean`."""
-    drop_markers(store, instant)
-    store.delete([staged_plan(instant, action)])
+    """Whoever dies before leaves it to `clean`. Of what was undone meanwhile all stays that tells
+    whose step it is to undo that it is not done."""
+
+    def drop() -> None:
+        if instant in newest_of(store).withdrawn:
+            return
+        drop_markers(store, instant)
+        store.delete([staged_plan(instant, action)])
+
+    tidy(f"traces of {instant}", drop)
     return newest.version, {}

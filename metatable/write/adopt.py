@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -51,6 +52,7 @@ from metatable.index import create_index
 from metatable.index.build import build_hfiles
 from metatable.metadata.commits.known_commits import CommitSum
 from metatable.metadata.commits.recovery import sweep_index_files
+from metatable.metadata.commits.tidying import tidy
 from metatable.metadata.hfiles.entry_files import Run, drop_runs
 from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.manifests.manifest import Manifest
@@ -118,7 +120,7 @@ def adopt_table(
     except (ConflictError, CorruptError, UpgradeError, UsageError):  # all calls are answered
         sweep_index_files(store, owner, first.options.buckets)
         raise
-    put_hint(store, first)
+    tidy("the hint", partial(put_hint, store, first))
     _check_still_unchanged(store, timeline)
     return first
 

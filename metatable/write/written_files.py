@@ -16,6 +16,7 @@ from metatable.engine.protocol import TASK_COLUMN, Engine, Task
 from metatable.index.build import build_hfiles
 from metatable.index.protocol import Index
 from metatable.metadata.commits.change import Change
+from metatable.metadata.commits.tidying import tidy
 from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.commits.updates import SetSchema
 from metatable.metadata.hfiles.entry_files import Run, drop_runs
@@ -83,7 +84,7 @@ class Written:
         files, summary = {**self.files, **staged}, _summary(counts, self.stats)
         whole = replace(change, steps=(step,), summary=summary, note=note, files=files)
         published = transaction.publish(whole)
-        drop_runs(self.scratch, self.runs)
+        tidy("runs of entries", partial(drop_runs, self.scratch, self.runs))
         return published.version
 
 

@@ -17,7 +17,14 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable import ConflictError, StaleError, Table, UpgradeError, UsageError
+from metatable import (
+    AccessError,
+    ConflictError,
+    StaleError,
+    Table,
+    UpgradeError,
+    UsageError,
+)
 from metatable.compaction.cleaning import kept_files
 from metatable.compaction.cleaning.clean import Clean, _settled
 from metatable.compaction.cleaning.garbage import FileKind, left, suspects
@@ -570,6 +577,24 @@ def test_no_void_put_is_left_of_a_writer_that_was_taken_for_dead(table_uri: str)
     with pytest.raises(StaleError, match="look whether its rows are there"):
         overtaken(table, rows(0, 9, 7), rf"create {place}")
     assert place not in files(table)
+
+
+def test_a_void_put_that_cannot_be_deleted_is_told_all_the_same(table_uri: str) -> None:
+    table = grown(made(table_uri, **SMALL))
+    place = version_path(table.version + 1)
+    waiting = [lambda: [table.upsert(arrow(rows(4, 30, 6))) for _ in range(3)] and clean(table)]
+
+    def meanwhile(verb: str, path: str) -> None:
+        if waiting and (verb, path) == ("create", place):
+            waiting.pop()()
+        elif (verb, path) == ("delete", place) and not waiting:
+            raise AccessError("the store refuses us", path=path)
+
+    store, _ = watched(table.uri, before=meanwhile)
+    cache.clear()
+    with pytest.raises(StaleError, match="look whether its rows are there"):
+        write(store, LocalEngine(1), arrow(rows(0, 9, 7)), "upsert")
+    assert place in files(table)
 
 
 @pytest.mark.each_once

@@ -22,6 +22,7 @@ from metatable.data.hoodie.properties import PROPERTIES_PATH
 from metatable.data.hoodie.timeline import DATA_ACTIONS, Timeline
 from metatable.metadata.commits.change import Change, Draft, Race
 from metatable.metadata.commits.steps import settle
+from metatable.metadata.commits.tidying import tidy
 from metatable.metadata.manifests.manifest import Manifest
 from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.manifests.versions import (
@@ -123,7 +124,8 @@ def _counts(
     if is_withdrawn or put.instant < newest.archived:
         if not is_withdrawn:
             unsure()
-        store.delete([put.path])  # no root counts there any more, whosever it is
+        # no root counts there any more, whosever it is
+        tidy(f"a void root, {put.path}", partial(store.delete, [put.path]))
         raise StaleError(
             "this writer slept until its version was cleaned: look whether its rows are there",
             instant=put.instant,

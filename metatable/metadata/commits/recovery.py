@@ -3,7 +3,7 @@
 Every data commit claims its instant by creating `leases/<instant>`, before anything else, and
 deletes it last. So the leases tell which commits are, or were, under way:
 
-    committed, tidying was cut off  -> drop markers and lease
+    committed, tidying was cut off  -> drop markers and lease; where the store does not, go on
     lease alive                     -> leave it alone
     lease ran out                   -> fence: publish a version that withdraws the instant;
                                        only then delete its data files
@@ -36,6 +36,7 @@ from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.commit import publish
 from metatable.metadata.commits.requirements import NewestIsBase
 from metatable.metadata.commits.steps import announce, drop_markers, settle, staged_path
+from metatable.metadata.commits.tidying import tidy
 from metatable.metadata.commits.updates import Withdraw
 from metatable.metadata.manifests.home import HOME
 from metatable.metadata.manifests.leases import (
@@ -65,11 +66,11 @@ def recover(store: Store, newest: Manifest, leases: Collection[Listed], done: se
 
     `leases` as listed, `done` the instants that were complete on the timeline after that.
     """
-    under_way = []
+    under_way, is_tidy = [], True
     for listed in leases:
         is_published = listed.name in done or listed.name in newest.compactions
         if is_published and listed.name not in newest.withdrawn:
-            _tidy(store, listed.name)
+            is_tidy = is_tidy and _tidy(store, listed.name)  # who may not delete is refused once
         else:
             under_way.append(listed)
     for listed in _dead(store, under_way, newest.options.lease_seconds):
@@ -168,11 +169,15 @@ def _is_published(store: Store, newest: Manifest, instant: str) -> bool:
     return instant in newest.compactions or any(map(is_complete, TRANSACTED))
 
 
-def _tidy(store: Store, instant: str) -> None:
-    """What a writer does last, for one that died before it."""
+def _tidy(store: Store, instant: str) -> bool:
+    """What a writer does last, for one that died before it; whether it is done."""
     _log.info("tidying up behind commit %s", instant)
-    drop_markers(store, instant)
-    store.delete([lease_path(instant)])
+
+    def drop() -> None:
+        drop_markers(store, instant)
+        store.delete([lease_path(instant)])
+
+    return tidy(f"traces of {instant}", drop)
 
 
 def _fence(store: Store, newest: Manifest, instant: str, lease: StoredLease) -> Manifest:

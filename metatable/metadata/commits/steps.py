@@ -50,6 +50,7 @@ from metatable.metadata.commits.scheduled_plans import (
     to_come,
     waits,
 )
+from metatable.metadata.commits.tidying import tidy
 from metatable.metadata.manifests.home import COMMITS
 from metatable.metadata.manifests.manifest import Manifest, Step
 from metatable.metadata.manifests.plans import drop_plan
@@ -139,7 +140,7 @@ def announce(
 ) -> None:
     """After a put that counts: do its steps, and tell readers where to begin."""
     steps: Callable[[], object] = partial(settle, store, manifest, ready=ready)
-    hint: Callable[[], object] = partial(put_hint, store, manifest)
+    hint: Callable[[], object] = partial(tidy, "the hint", partial(put_hint, store, manifest))
     store.together([steps, hint], writes=True)
 
 

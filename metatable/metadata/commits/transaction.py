@@ -25,6 +25,7 @@ from metatable.metadata.commits.known_commits import tells_all
 from metatable.metadata.commits.recovery import recover, sweep, sweep_index_files
 from metatable.metadata.commits.refusals import check_properties, check_timeline, no_table
 from metatable.metadata.commits.steps import announce, files_on, list_markers, settle, stage, staged
+from metatable.metadata.commits.tidying import tidy
 from metatable.metadata.manifests.leases import LEASES, Lease, lease_path, service_path
 from metatable.metadata.manifests.manifest import Manifest, Step
 from metatable.metadata.manifests.owner import Owner
@@ -187,7 +188,8 @@ class Transaction:
         return staged(self.instant, body, self._action)
 
     def publish(self, change: Change) -> Manifest:
-        """The put. Raises ConflictError (retry the operation) or StaleError.
+        """The put. Raises ConflictError (retry the operation) or StaleError. Behind a put that
+        counts only what keeps the next one off is told, too: that its steps could not be done.
 
         The order that must hold, whatever goes together:
 
@@ -218,11 +220,11 @@ class Transaction:
         self._over = True
         after: list[Callable[[], object]] = [
             partial(announce, self.store, manifest, ready),
-            partial(self.store.delete_all, markers),
+            partial(tidy, f"markers of {self.instant}", partial(self.store.delete_all, markers)),
         ]
-        self.store.together(after, writes=True)
-        if self._lease is not None:
-            self._lease.release()
+        _, is_tidy = self.store.together(after, writes=True)
+        if self._lease is not None and is_tidy:  # else it is stopped, and stays
+            tidy(f"lease of {self.owner.name}", self._lease.release)
         return manifest
 
     def __enter__(self) -> Transaction:
