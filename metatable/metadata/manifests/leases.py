@@ -110,8 +110,10 @@ class Lease:
         return True
 
     def renew(self) -> None:
-        """Say once more that the writer lives."""
-        self._store.put(self._path, self._body())
+        """Say once more that the writer lives. A disk is not waited for: a slow one would make the
+        sign as old as the wait. What a crash of the machine leaves of it may be damaged; then
+        `clean` finds the writer's index files, and not who recovers."""
+        self._store.put(self._path, self._body(), lasting=False)
 
     def stop(self) -> None:
         """Renew no more, and leave the lease to run out."""
@@ -171,8 +173,9 @@ def sane(seconds: float) -> float:
 
 
 def store_time(store: Store) -> float:
-    """What time it is by the store's own clock, epoch seconds: two requests."""
-    store.put(CLOCK, b"")
+    """What time it is by the store's own clock, epoch seconds: two requests. A disk is not waited
+    for, as what it was asked is over by then."""
+    store.put(CLOCK, b"", lasting=False)
     for listed in store.list(HOME):
         if listed.path == CLOCK:
             return listed.modified

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from metatable.metadata.commits.commit import publish
 from metatable.metadata.commits.recovery import sweep
 from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.manifests import leases
-from metatable.metadata.manifests.leases import LEASES, Lease, lease_path
+from metatable.metadata.manifests.leases import LEASES, Lease, lease_path, store_time
 from metatable.metadata.manifests.manifest import version_path
 from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.manifests.sealed import seal
@@ -171,7 +172,7 @@ class Failing:
     def create(self, path: str, body: bytes, *, soon: bool) -> bool:
         return True
 
-    def put(self, path: str, body: bytes) -> None:
+    def put(self, path: str, body: bytes, *, lasting: bool) -> None:
         self.puts += 1
         if self.puts < 3:
             raise [ValueError("strange"), Exception("stranger")][self.puts % 2]
@@ -192,6 +193,28 @@ def test_a_lease_is_renewed_whatever_a_renewal_before_it_ended_with() -> None:
     puts = store.puts
     time.sleep(0.05)
     assert store.puts == puts, "a lease that was released is renewed no more"
+
+
+def test_a_sign_of_life_and_a_look_at_the_clock_wait_for_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    fsync = os.fsync
+
+    def counted(handle: int) -> None:
+        asked.append(handle)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", counted)
+    store = Store(tmp_path)
+    lease = Lease(store, lease_path("20260101000000000"), 0, "n")
+    assert lease.claim()
+    assert asked
+    asked.clear()
+    lease.renew()
+    store_time(store)
+    assert not asked
+    assert len(store.list(LEASES)) == 1
 
 
 def test_a_living_writer_renews_its_lease_three_times_a_lease(
