@@ -23,7 +23,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from tempfile import SpooledTemporaryFile
@@ -212,10 +212,10 @@ class Objects(Backend):
         with self._asking(folder):
             if recursive:
                 for page in obstore.list(self._store, folder or None):
-                    yield from map(_listed, page)
+                    yield from _listed(page, folder)
             else:
                 found = obstore.list_with_delimiter(self._store, folder)["objects"]
-                yield from map(_listed, found)
+                yield from _listed(found, folder)
 
     def delete(self, path: str) -> None:
         with self._asking(path):
@@ -429,5 +429,9 @@ def _panicked(error: BaseException, **where: str) -> UsageError:
     return UsageError(what, **where, found=_line(str(error)))
 
 
-def _listed(meta: Any) -> Listed:
-    return Listed(str(meta["path"]), int(meta["size"]), meta["last_modified"].timestamp())
+def _listed(found: Iterable[Any], folder: str) -> Iterator[Listed]:
+    """What lies in a folder. Some tools mark one by an empty object that is called as it is, with a
+    slash behind; obstore leaves out the slash. It is no file."""
+    for meta in found:
+        if meta["path"] != folder:
+            yield Listed(str(meta["path"]), int(meta["size"]), meta["last_modified"].timestamp())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
+from datetime import UTC, datetime
 from pathlib import Path
 
 import obstore
@@ -93,6 +94,18 @@ def test_object_that_azure_did_not_delete_is_asked_for_again_unless_that_is_refu
         with pytest.raises(kind, match=code):
             store.delete(["a"])
         assert asked == ["a"]
+
+
+@pytest.mark.parametrize("recursive", [False, True])
+def test_an_object_that_marks_the_folder_is_no_file_in_it(recursive: bool) -> None:
+    """Hadoop's tools, consoles and some that copy buckets make such."""
+    with serving() as server:
+        store = Store(f"{server.uri}/t", server.options)
+        for key in ("t/", "t/a/", "t/a/b"):
+            server.objects[key] = b"", datetime.now(UTC)
+        assert [one.path for one in store.list("a", recursive)] == ["a/b"]
+        del server.objects["t/a/b"]
+        assert store.list("a", recursive) == []
 
 
 @pytest.fixture

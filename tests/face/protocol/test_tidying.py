@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
+from datetime import UTC, datetime
 
 import pytest
 
 import metatable
 from metatable import AccessError, StoreError, Table
 from metatable.engine.local import LocalEngine
-from metatable.metadata.manifests.leases import LEASES, leased
+from metatable.metadata.manifests.home import HOME
+from metatable.metadata.manifests.leases import LEASES, SERVICES, leased
+from metatable.metadata.manifests.leases import serving as serving_now
 from metatable.storage.errors import MetatableError
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
@@ -118,3 +121,16 @@ def test_who_may_not_delete_may_write() -> None:
         assert not leased(Store(table.uri, options))
         assert not [key for key in server.objects if MARKERS in key]
         assert table.verify().findings == ()
+
+
+def test_objects_that_mark_folders_are_nobody_s_leases() -> None:
+    with serving() as server:
+        options = server.options
+        table = metatable.create(f"{server.uri}/t", SCHEMA, key="id", storage_options=options)
+        table.insert(arrow(rows(0, 2, 1)))
+        for folder in (LEASES, SERVICES, f"{HOME}/manifest", f"{HOME}/commits", ".hoodie"):
+            server.objects[f"t/{folder}/"] = b"", datetime(2026, 1, 1, tzinfo=UTC)
+        store = Store(table.uri, options)
+        assert leased(store) == frozenset() == serving_now(store)
+        assert not table.due()
+        assert table.clean().version == table.version == 2
