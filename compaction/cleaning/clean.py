@@ -19,7 +19,6 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice, starmap, takewhile
 from typing import Any, ClassVar
@@ -44,6 +43,7 @@ from metatable.metadata.commits.retention import (
     archivable,
     archived_by,
     archiving,
+    first_part,
     seen_time,
 )
 from metatable.metadata.commits.steps import settle
@@ -63,7 +63,7 @@ __all__ = ["Clean"]
 _log = logging.getLogger("metatable.compaction")
 
 ARCHIVING_TRIES = 3
-"""How often a border of Hudi's timeline is published anew, where others are first."""
+"""Lost races, after which a clean archives no further: others are always first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,8 @@ class Clean(Service[CleanPlan]):
         self, engine: Engine[Any], snapshot: Snapshot, plan: CleanPlan, owner: Owner
     ) -> Outcome:
         if not plan.deletes(snapshot.manifest):
-            return Outcome(_archiving(plan.archived, plan.signs))
+            change = _archiving(plan.archived, plan.signs)
+            return Outcome(change, after=lambda store, newest: _gone_on(store, newest, plan))
         change = Change(
             operation=self.name,
             updates=(
@@ -199,25 +200,35 @@ def _by_kind(garbage: Sequence[Suspect]) -> Iterator[list[str]]:
             yield sorted(one.path for one in garbage if one.kind is kind)
 
 
+def _gone_on(store: Store, newest: Manifest, plan: CleanPlan) -> tuple[int, Mapping[str, Any]]:
+    return _archived(store, newest.version, plan.left.ends), {}
+
+
 def _archived(store: Store, version: int, ends: Collection[str]) -> int:
-    """Publish a border of Hudi's timeline, if one can be drawn; the table's version then. `ends`:
-    instants that it does not pass.
+    """Publish borders of Hudi's timeline, as long as one can be drawn; the table's version then.
+    `ends`: instants that they do not pass.
 
     Where others are always first it is left to the next one, or to upkeep.
     """
-    for _ in range(ARCHIVING_TRIES):
-        with suppress(ConflictError, StaleError), Transaction.begin(store) as transaction:
-            newest = transaction.base
-            signs = Signs.of(store, newest.options.lease_seconds, 0.0)
-            border = _border(store, newest, signs, ends)
-            if not border:
-                return max(version, newest.version)
-            transaction.serve("clean")
-            return transaction.publish(_archiving(border, signs)).version
+    lost = 0
+    while lost < ARCHIVING_TRIES:
+        try:
+            with Transaction.begin(store) as transaction:
+                newest = transaction.base
+                signs = Signs.of(store, newest.options.lease_seconds, 0.0)
+                border = _border(store, newest, signs, ends)
+                if not border:
+                    return max(version, newest.version)
+                transaction.serve("clean")
+                version = transaction.publish(_archiving(border, signs)).version
+        except (ConflictError, StaleError):
+            lost += 1
     return version
 
 
-def _archiving(border: str, signs: Signs) -> Change:
+def _archiving(most: str, signs: Signs) -> Change:
+    """The first part of what can be archived, up to the border `most`."""
+    border = first_part(signs.timeline, most)
     return Change(
         operation="clean",
         requires=(NoneBelow(border),),

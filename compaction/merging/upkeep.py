@@ -35,6 +35,7 @@ from metatable.metadata.commits.retention import (
     archivable,
     archived_by,
     archiving,
+    first_part,
 )
 from metatable.metadata.commits.steps import settle
 from metatable.metadata.commits.transaction import Transaction
@@ -63,7 +64,8 @@ SMALL_PAGE_REFS = 64
 """A page of more references was folded before, or came from a large commit."""
 
 MOST_ARCHIVED = 16
-"""Commits beyond `timeline_commits` are let come together: each is taken off by four requests."""
+"""Commits beyond `timeline_commits` are let come together: each is taken off by four requests, of
+which one is waited for."""
 
 _log = logging.getLogger("metatable.compaction")
 
@@ -139,7 +141,7 @@ def _border(transaction: Transaction) -> tuple[str, tuple[str, ...]]:
     timeline = Timeline(transaction.store).load()
     writers = leased(transaction.store)  # no file of theirs is live
     ends = {*base.withdrawn, *base.held, *writers}
-    border = archivable(timeline, base.options.timeline_commits, ends)
+    border = first_part(timeline, archivable(timeline, base.options.timeline_commits, ends))
     return border, archived_by(timeline, border)
 
 

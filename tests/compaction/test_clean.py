@@ -25,11 +25,13 @@ from metatable import (
     UpgradeError,
     UsageError,
 )
+from metatable.compaction.cleaning import clean as clean_module
 from metatable.compaction.cleaning import kept_files
 from metatable.compaction.cleaning.clean import Clean, _settled
 from metatable.compaction.cleaning.garbage import FileKind, left, suspects
 from metatable.compaction.cleaning.kept_files import Kept
 from metatable.compaction.cleaning.signs import Signs
+from metatable.compaction.merging import upkeep
 from metatable.compaction.merging.compact import Compact
 from metatable.compaction.reshaping.log_compaction import ScheduleLogs
 from metatable.compaction.reshaping.log_sizes import LogSizes
@@ -41,6 +43,7 @@ from metatable.data.hoodie.savepoint_metadata import savepoint_metadata
 from metatable.data.hoodie.timeline import Timeline, next_instant
 from metatable.data.reading.slice_reader import writer_of
 from metatable.engine.local import LocalEngine
+from metatable.metadata.commits import retention
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.known_commits import commits_back
 from metatable.metadata.commits.refusals import check_timeline
@@ -1123,6 +1126,49 @@ def test_a_kill_in_mid_archive_is_finished_by_the_next_writer(table: Table) -> N
     is_sound(table, expected)
     clean(table)
     assert strange(table) == []
+
+
+@pytest.mark.parametrize("only", ["archives", "deletes too"])
+def test_what_is_archived_is_a_few_commits_a_version(
+    table: Table, only: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers wait for the steps of a version."""
+    expected = scanned(table)
+    if only == "archives":
+        monkeypatch.setattr(clean_module, "_archived", lambda _, version, __: version)
+        clean(table)
+        monkeypatch.undo()
+    monkeypatch.setattr(retention, "MOST_AT_ONCE", 2)
+    before = len(completed(table.uri))
+    monkeypatch.setattr(clean_module, "ARCHIVING_TRIES", 1)
+    told = clean(table, dry_run=True).reason
+    version = newest(table).version
+    clean(table)
+    monkeypatch.undo()
+    later = range(version + 1, newest(table).version + 1)
+    made = [load_version(Store(table.uri), one, 0) for one in later]
+    borders = [one.archived for one in made if one.steps]
+    assert len(borders) == (before - KEEP) // 2
+    assert borders == sorted(set(borders))
+    assert len(completed(table.uri)) == KEEP
+    assert f"Hudi's timeline from {borders[-1]}" in told
+    assert strange(table) == []
+    is_sound(table, expected)
+
+
+def test_upkeep_archives_a_few_commits_a_version(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(upkeep, "MOST_ARCHIVED", 1)
+    store, expected = Store(table.uri, FAST), scanned(table)
+    counts = [len(completed(table.uri))]
+    assert upkeep.keep_up(store, LocalEngine(1)) is None, "operators do it"
+    table.set_options({"upkeep_files": 8})
+    while upkeep.keep_up(store, LocalEngine(1)):
+        counts.append(len(completed(table.uri)))
+    assert counts == [9, 7, 5, 3]
+    is_sound(table, expected)
 
 
 # Logs

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.rounds import Rounds
 from metatable import CorruptError, Table, UpgradeError
 from metatable.data.hoodie.commit_metadata import CommitMetadata
 from metatable.data.hoodie.timeline import Timeline, next_instant
@@ -20,6 +21,7 @@ from metatable.metadata.commits.commit import publish
 from metatable.metadata.commits.requirements import NewestIsBase
 from metatable.metadata.commits.steps import KINDS, settle, stage, staged_path
 from metatable.metadata.commits.transaction import Transaction
+from metatable.metadata.manifests.home import COMMITS
 from metatable.metadata.manifests.manifest import Manifest, Step, version_path
 from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.manifests.plans import PLANS
@@ -300,3 +302,23 @@ def test_a_step_that_drops_a_plan_deletes_nothing_else(table: Table, path: str) 
 def test_a_step_of_before_there_were_actions_is_one_of_a_commit() -> None:
     body = {"kind": "complete", "instant": "i", "staged": "s", "checksum": ""}
     assert decode_fields(Step, body, "p", "step") == Step("complete", "i", "s", "", "commit")
+
+
+def test_far_away_commits_are_archived_by_a_wait_for_each(table: Table) -> None:
+    """What must go in turn is the completed file of each: the oldest first."""
+    store = Store("memory://archived-in-turn")
+    instants = [f"20260101000000{number:03}" for number in range(300)]
+    timeline = Timeline(store)
+    for number, instant in enumerate(instants):
+        action = "deltacommit" if number % 2 else "replacecommit"
+        store.put(staged_path(instant, action), b"{}")
+        timeline.begin(instant, action)
+        timeline.complete(instant, b"{}", action)
+    store.backend = backend = Rounds(store.backend)
+    border = instants[-1]
+    KINDS["archive"](store, newest(table), Step("archive", border))
+    assert {one.time for one in timeline.load()} == {border}
+    assert [one.path for one in store.list(COMMITS)] == [staged_path(border)]
+    gone = [path for _, verb, path in backend.log if verb == "delete"]
+    assert [path[8:25] for path in gone[-299:]] == instants[:-1]
+    assert backend.now < 299 + 20

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from metatable.data.hoodie.timeline import REPLACING, Instant
+from metatable.data.hoodie.timeline import CLUSTERING, REPLACING, Instant
 from metatable.metadata.commits.change import Draft, Race
 from metatable.metadata.commits.known_commits import back_from
 from metatable.metadata.manifests.home import HOME
@@ -39,8 +39,14 @@ __all__ = [
     "archivable",
     "archived_by",
     "archiving",
+    "first_part",
     "seen_time",
 ]
+
+
+MOST_AT_ONCE = 256
+"""Data commits that one version takes off the timeline: each is waited for, and no writer publishes
+meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +164,17 @@ def archivable(
     most = min([done[-keep], *held, *ends])
     border = max((one for one in done if one <= most), default="")
     return "" if border == done[0] else border
+
+
+def first_part(timeline: Iterable[Instant], border: str) -> str:
+    """The border up to which one version archives, of one that can be drawn. Where a resize that
+    waited would leave the timeline all goes at once: commits far behind it, which go with it, may
+    tell the groups that it replaced."""
+    passed = [one for one in timeline if one.changes_data and one.time < border]
+    first = passed[:MOST_AT_ONCE]
+    if first == passed or any(one.action == CLUSTERING for one in first):
+        return border
+    return passed[MOST_AT_ONCE].time
 
 
 def archived_by(timeline: Iterable[Instant], archived: str) -> tuple[str, ...]:

@@ -217,17 +217,21 @@ def _is_past(store: Store, manifest: Manifest) -> bool:
 
 
 def _archive(store: Store, manifest: Manifest, step: Step) -> None:
-    """Take completed actions off the timeline, oldest first, of each the completed file last.
+    """Take completed actions off the timeline: first all that is beside their completed files, in
+    any order, then these, the oldest first, one after the other.
 
     So whatever is gone at any time is older than the first completed one that is left, and counts
     as committed; a commit without its completed file, but with its first, would be hidden. What lay
     ready for it goes before, and no late hand completes it again.
     """
-    timeline = Timeline(store)
-    for one in timeline.load():
-        if one.time < step.instant and one.state == "completed":
-            store.delete([staged_path(one.time, one.action)])
-            timeline.withdraw(one.time, ("requested", "inflight", "completed"), one.action)
+    done = [
+        (one.time, one.action)
+        for one in Timeline(store).load()
+        if one.time < step.instant and one.state == "completed"
+    ]
+    before = (staged_path, requested_path, inflight_path)
+    store.delete_all(path(*one) for path in before for one in done)
+    store.delete(completed_path(*one) for one in done)
 
 
 def _drop_savepoint(store: Store, manifest: Manifest, step: Step) -> None:
