@@ -7,15 +7,18 @@ rings. No data file is opened.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.data.keys.key_texts import texts_of
+from metatable.engine.adding_up import Sums, folded
 from metatable.engine.batches import gathered
 from metatable.index.bucket.index import BucketIndex
 from metatable.index.bucket.rings import each_ring, rings_of
 from metatable.index.locations import LOCATION_COLUMN
+from metatable.index.placement import Placement
 from metatable.index.presence import BATCH_KEYS
 from metatable.metadata.hfiles.keys import partition_text
 from metatable.metadata.partitions.snapshot import Snapshot
@@ -35,6 +38,8 @@ PLACED = pa.schema(
 )
 """A bucket, the keys that it is the place of, and those of them that have a location."""
 
+_BUCKET = "partition_path", "file_id"
+
 
 def count_placed(
     index: BucketIndex,
@@ -42,29 +47,38 @@ def count_placed(
     batches: Iterator[pa.RecordBatch],
     counters: Counters,
 ) -> Iterator[pa.RecordBatch]:
-    """Task: tagged rows by their buckets; a bucket may come several times."""
-    placement = index.placement(view.counting(counters))
-    for batch in gathered(batches, BATCH_KEYS):
-        keys, paths = texts_of(view.options, view.schema, batch)
-        _, file_ids = placement.place(keys, paths)  # of a bucket index: one a row, in order
-        found = batch[LOCATION_COLUMN].is_valid().cast(pa.int64())
-        rows = pa.table([paths, file_ids, found], names=["partition_path", "file_id", "found"])
-        by = rows.group_by(["partition_path", "file_id"])
-        counted = by.aggregate([("found", "count"), ("found", "sum")])
-        names = "partition_path", "file_id", "found_count", "found_sum"
-        columns = [counted[name] for name in names]
-        yield from pa.table(columns, schema=PLACED).to_batches()
+    """Task: tagged rows by their buckets, each of them once."""
+    counted = partial(_counted, view, index.placement(view.counting(counters)))
+    yield from folded(map(counted, gathered(batches, BATCH_KEYS)), _SUMS)
+
+
+def _counted(view: TableView, placement: Placement, batch: pa.RecordBatch) -> pa.Table:
+    """In `PLACED`, what some tagged rows tell."""
+    keys, paths = texts_of(view.options, view.schema, batch)
+    _, file_ids = placement.place(keys, paths)  # of a bucket index: one a row, in order
+    found = batch[LOCATION_COLUMN].is_valid().cast(pa.int64())
+    each = pa.repeat(pa.scalar(1, pa.int64()), len(batch))
+    return _added(pa.table([paths, file_ids, each, found], schema=PLACED))
+
+
+def _added(told: pa.Table) -> pa.Table:
+    """In `PLACED`, each bucket once."""
+    by = told.group_by(_BUCKET, use_threads=False)
+    added = by.aggregate([("keys", "sum"), ("found", "sum")])
+    return pa.table([added[name] for name in (*_BUCKET, "keys_sum", "found_sum")], schema=PLACED)
+
+
+_SUMS = Sums(PLACED, _BUCKET, _added)
 
 
 def bucket_spread(snapshot: Snapshot, counts: pa.Table) -> BucketSpread | None:
     """`counts`: in `PLACED`. None where there are no keys."""
-    by = counts.group_by(["partition_path", "file_id"], use_threads=False)
-    held = by.aggregate([("keys", "sum")]).sort_by([("keys_sum", "descending")])
+    held = _added(counts).sort_by([("keys", "descending")])
     if not held.num_rows:
         return None
     paths, file_ids = held["partition_path"].to_pylist(), held["file_id"].to_pylist()
     slices = snapshot.current(paths, file_ids)
-    fullest, mean = held["keys_sum"][0].as_py(), pc.mean(held["keys_sum"]).as_py()
+    fullest, mean = held["keys"][0].as_py(), pc.mean(held["keys"]).as_py()
     folders = [*dict.fromkeys(paths)]
     return BucketSpread(
         partitions=len(folders),

@@ -49,6 +49,7 @@ from metatable.data.keys.key_texts import KEY, PATH
 from metatable.data.keys.row_order import COLUMN_SAMPLES, RowOrder, sample_columns
 from metatable.data.keys.sort_texts import check_sortable
 from metatable.data.rows.row_counts import RowCounts
+from metatable.engine.adding_up import added_up
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index import create_index
 from metatable.index.locations import LOCATION_COLUMN, without_codes
@@ -90,7 +91,7 @@ from metatable.write.partial_rows import made_whole
 from metatable.write.plan import WritePlan
 from metatable.write.planning import planned
 from metatable.write.prepare import Distinct, distinct, keys_alone, prepared, refuse_others
-from metatable.write.profile import NAMED_KEYS, PROFILE, CountGroups
+from metatable.write.profile import NAMED_KEYS, PROFILE_SUMS, CountGroups
 from metatable.write.receipts import FileReceipt
 from metatable.write.routes import ROUTE, route
 from metatable.write.same_rows import refuse_other_rows
@@ -323,7 +324,7 @@ class _Attempt:
             sums=not self.engine.in_process and not (placed and self.operation == DELETE),
             given=self.given.count,
         )
-        profile = self.engine.run(located, count, PROFILE)
+        profile = self._counted(located, count)
         if count.sums:
             refuse_others(self.engine, located, snapshot.options, self.given, profile)
         if self.operation in INSERTS:
@@ -334,15 +335,18 @@ class _Attempt:
             ordering is None
             or self.operation == DELETE
             or not known
-            or not (opened := with_newer(self.engine, located, snapshot, ordering))
+            or not (opened := with_newer(self.engine, located, snapshot, ordering, known))
         ):
             yield _Known(located, order, profile)
             return
         located = self._where_read(located, opened)
         judged = without_stale_rows(self.engine, located, snapshot, ordering, known)
         with judged as (fresh, stale):
-            again = self.engine.run(fresh, count, PROFILE) if stale else profile
+            again = self._counted(fresh, count) if stale else profile
             yield _Known(fresh, order, again, stale)
+
+    def _counted(self, rows: Any, count: CountGroups) -> pa.Table:
+        return added_up(self.engine, rows, count, PROFILE_SUMS, self.given.count)
 
     def _order(self, index: Index, located: Any, snapshot: Snapshot) -> RowOrder:
         """What new files are cut by: what was asked for, or as the table says."""

@@ -18,6 +18,7 @@ from metatable.data.keys.key_texts import KEY, PATH
 from metatable.data.keys.row_order import BY_KEY, RowOrder
 from metatable.data.rows.samples import FILE_TEXTS, every
 from metatable.data.rows.taking import grouped, whole
+from metatable.engine.adding_up import Sums, folded
 from metatable.engine.partitions import pieces
 from metatable.index.locations import LOCATION_COLUMN
 from metatable.index.placement import Placement, placed
@@ -25,7 +26,7 @@ from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.write.same_rows import key_sums
 
-__all__ = ["NAMED_KEYS", "PROFILE", "CountGroups", "are_open"]
+__all__ = ["NAMED_KEYS", "PROFILE", "PROFILE_SUMS", "CountGroups", "are_open"]
 
 SAMPLE_KEYS = 2048
 """Keys a partition of rows gives as a sample of a table partition: all of a small batch, enough of
@@ -54,14 +55,17 @@ PROFILE = pa.schema(
     ]
 )
 
+_KIND = "partition_path", "located_path", "file_id", "target_id"
+
 
 @dataclass(frozen=True, slots=True)
 class CountGroups:
     """Task: rows of each (partition path, location, placed group), in `PROFILE`.
 
-    A task may be given any number of rows, and holds some of them at a time. Of rows that a plan
-    must find a place for, it gives the texts of `order`: all of them, or every n-th, beginning with
-    the least. Of others that are refused a few keys, to be named.
+    A task may be given any number of rows, and holds some of them at a time. Each kind of them is
+    told once, but where samples go with it. Of rows that a plan must find a place for, these are
+    the texts of `order`: all of them, or every n-th, beginning with the least. Of others that are
+    refused it gives a few keys, to be named.
     """
 
     options: Options
@@ -79,7 +83,8 @@ class CountGroups:
     def __call__(
         self, batches: Iterator[pa.RecordBatch], counters: Counters
     ) -> Iterator[pa.RecordBatch]:
-        yield from map(self._counted, pieces(batches))
+        told = map(self._counted, pieces(batches))
+        yield from folded(told, PROFILE_SUMS)
 
     def _named(self, keys: pa.Array, some: Int64s) -> list[str]:
         """A few keys of rows that are refused; of others nobody names any, and where there are many
@@ -87,7 +92,7 @@ class CountGroups:
         named: list[str] = keys.take(pa.array(some)).to_pylist() if self.refuses else []
         return named
 
-    def _counted(self, table: pa.Table) -> pa.RecordBatch:
+    def _counted(self, table: pa.Table) -> pa.Table:
         """`PROFILE` of these rows."""
         places, row_of = _places(table, self.placement)
         if self.replaces:
@@ -110,7 +115,7 @@ class CountGroups:
                 opened, groups["file_id"].to_pylist(), rows, strict=True
             )
         ]
-        return pa.RecordBatch.from_arrays(
+        return pa.Table.from_arrays(
             [
                 *(groups[name].combine_chunks() for name in places),
                 pa.array(counts),
@@ -122,10 +127,24 @@ class CountGroups:
         )
 
 
+def _added(told: pa.Table) -> pa.Table:
+    """Rows of `PROFILE`, each kind once. Of keys that are named those of one row are enough."""
+    numbered = told.append_column("place", pa.array(np.arange(len(told))))
+    sums = [("rows", "sum"), ("bytes", "sum"), ("key_sum", "sum"), ("place", "min")]
+    found = numbered.group_by(_KIND, use_threads=False).aggregate(sums)
+    keys = told["keys"].combine_chunks().take(found["place_min"].combine_chunks())
+    columns = [found[name] for name in (*_KIND, "rows_sum", "bytes_sum", "key_sum_sum")]
+    return pa.table([*columns[:6], keys, columns[6]], schema=PROFILE)
+
+
 def are_open(groups: pa.Table) -> pa.Array:
     """Whether rows of each of these kinds may go to any file group of their partition."""
     stays = pc.equal(groups["located_path"], groups["partition_path"]).fill_null(False)
     return pc.and_not(groups["target_id"].is_null(), stays)
+
+
+PROFILE_SUMS = Sums(PROFILE, _KIND, _added, are_open)
+"""How profiles are added up: each sample stays with the rows that it is of."""
 
 
 def _places(table: pa.Table, placement: Placement | None) -> tuple[dict[str, pa.Array], Int64s]:

@@ -24,6 +24,7 @@ from metatable.data.keys.key_texts import KEY, PATH
 from metatable.data.reading.slice_reader import read_slice
 from metatable.data.rows.merge import newer
 from metatable.data.rows.taking import joined, taken
+from metatable.engine.adding_up import Sums, added_up, folded
 from metatable.engine.partitions import pieces
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index.locations import LOCATION_COLUMN, located_slices, location_texts
@@ -40,6 +41,7 @@ ROWS_TOGETHER = 1 << 20
 """Rows, about, that a task holds against what is stored: all those of some files."""
 
 _TASK_FIELD = [pa.field(TASK_COLUMN, pa.int32())]
+_GROUP = "path", "file_id"
 _COUNT = pa.schema([pa.field("rows", pa.int64())])
 
 
@@ -69,50 +71,59 @@ def without_stale_rows(
 
 
 def with_newer(
-    engine: Engine[Any], located: Any, view: TableView, ordering: str
+    engine: Engine[Any], located: Any, view: TableView, ordering: str, count: int
 ) -> list[FileSlice]:
     """Slices in which a row may be newer than one that comes, by the statistics of their files:
-    those that `without_stale_rows` opens."""
+    those that `without_stale_rows` opens. `count`: of how many rows the key is stored."""
     kind = engine.schema(located).field(ordering).type
     asked = engine.select(located, [LOCATION_COLUMN, ordering])
-    least = engine.run(asked, partial(_least, ordering), _least_schema(kind))
-    groups = least.select(["path", "file_id"]).group_by(["path", "file_id"]).aggregate([])
+    sums = _least_sums(kind)
+    least = added_up(engine, asked, partial(_least, ordering, sums), sums, count)
+    groups = least.group_by(_GROUP).aggregate([])
     paths, ids = groups["path"].to_pylist(), groups["file_id"].to_pylist()
     slices = list(_there(view.current(paths, ids), list(zip(paths, ids, strict=True))))
-    known = pa.table([groups["path"], groups["file_id"]], names=["path", "file_id"])
+    known = groups.select(_GROUP)
     stored = view.schema.field(ordering).type
     known = known.append_column("greatest", view.maxima(ordering, stored, slices))
     known = known.append_column("place", pa.array(range(len(slices)), pa.int64()))
-    beside = least.join(known, ["path", "file_id"])
+    beside = least.join(known, [*_GROUP])
     newer = pc.greater_equal(beside["least"], beside["greatest"])  # null: not known
     is_sure = pc.fill_null(pc.and_(newer, pc.invert(beside["null"])), False)
     opened = pc.unique(beside["place"].filter(pc.invert(is_sure)))
     return [slices[place] for place in opened.to_pylist()]
 
 
-def _least_schema(kind: pa.DataType) -> pa.Schema:
-    texts = [pa.field("path", pa.string()), pa.field("file_id", pa.string())]
-    return pa.schema([*texts, pa.field("least", kind), pa.field("null", pa.bool_())])
+def _least_sums(kind: pa.DataType) -> Sums:
+    texts = [pa.field(name, pa.string()) for name in _GROUP]
+    told = [pa.field("least", kind), pa.field("null", pa.bool_())]
+    return Sums(pa.schema([*texts, *told]), _GROUP, _least_added)
 
 
 def _least(
-    ordering: str, batches: Iterator[pa.RecordBatch], counters: Counters
+    ordering: str, sums: Sums, batches: Iterator[pa.RecordBatch], counters: Counters
 ) -> Iterator[pa.RecordBatch]:
     """Task: of each file group the least value that comes, and whether there is a null."""
-    for table in pieces(batches):
-        location = table[LOCATION_COLUMN].combine_chunks()
-        columns = {
-            "path": location_texts(location, "partition_path"),
-            "file_id": location_texts(location, "file_id"),
-            "least": table[ordering],
-            "null": pc.is_null(table[ordering]),
-        }
-        known = pa.table(columns).filter(location.is_valid())
-        found = known.group_by(["path", "file_id"])
-        least = found.aggregate([("least", "min"), ("null", "any")])
-        schema = _least_schema(table.schema.field(ordering).type)
-        told = least.select(["path", "file_id", "least_min", "null_any"])
-        yield from told.rename_columns(schema.names).cast(schema).to_batches()
+    least = (_least_of(ordering, table).cast(sums.schema) for table in pieces(batches))
+    yield from folded(least, sums)
+
+
+def _least_of(ordering: str, table: pa.Table) -> pa.Table:
+    """What these rows tell."""
+    location = table[LOCATION_COLUMN].combine_chunks()
+    columns = {
+        "path": location_texts(location, "partition_path"),
+        "file_id": location_texts(location, "file_id"),
+        "least": table[ordering],
+        "null": pc.is_null(table[ordering]),
+    }
+    return _least_added(pa.table(columns).filter(location.is_valid()))
+
+
+def _least_added(told: pa.Table) -> pa.Table:
+    """Each file group once."""
+    least = told.group_by(_GROUP).aggregate([("least", "min"), ("null", "any")])
+    chosen = least.select([*_GROUP, "least_min", "null_any"])
+    return chosen.rename_columns(told.schema.names)
 
 
 def _located(

@@ -17,9 +17,14 @@ from metatable.compaction.merging.compact import Compact
 from metatable.compaction.service import execute
 from metatable.data.keys.key_texts import parts_of
 from metatable.engine.local import LocalEngine
+from metatable.index import create_index
 from metatable.index.bucket import simple
+from metatable.index.bucket.index import bucket_index
 from metatable.index.bucket.simple import bucket_numbers, file_id_of
+from metatable.metadata.manifests.versions import newest_of
 from metatable.metadata.partitions.snapshot import Snapshot
+from metatable.query import bucket_spread
+from metatable.storage.counters import Counters
 from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import watched
@@ -130,6 +135,22 @@ def test_nothing_is_read_of_data_files_or_index_to_place_rows(table_uri: str) ->
     cost = opened.counters.since(before)
     assert "data.files_opened" not in cost
     assert cost["store.requests"] <= 6, cost  # hint, root, page, the entries of `files`
+
+
+def test_a_task_tells_of_each_bucket_once(table_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket_spread, "BATCH_KEYS", 5)
+    table = made(table_uri)
+    table.insert(arrow(rows(0, 50)))
+    tagged = table.tag_locations(arrow(rows(0, 50))).to_batches(max_chunksize=5)
+    store = Store(table_uri)
+    snapshot = Snapshot(store, newest_of(store))
+    index = bucket_index(create_index(snapshot.options))
+    assert index is not None
+    told = [*bucket_spread.count_placed(index, snapshot, iter(tagged), Counters())]
+    counted = [one for batch in told for one in batch.to_pylist()]
+    assert len({one["file_id"] for one in counted}) == 4
+    assert len(counted) == len({(one["partition_path"], one["file_id"]) for one in counted})
+    assert sum(one["keys"] for one in counted) == sum(one["found"] for one in counted) == 50
 
 
 def test_inserts_and_deletes_look_whether_the_keys_are_there(table_uri: str) -> None:

@@ -18,6 +18,7 @@ import metatable
 from metatable.data.base_files.base_file import read_base_file
 from metatable.data.hoodie.commit_metadata import CommitMetadata
 from metatable.data.hoodie.operations import UPSERT
+from metatable.engine import adding_up
 from metatable.engine.local import LocalEngine
 from metatable.index import bloom_lookup, presence
 from metatable.metadata.hfiles.payload import decode_blooms, decode_stats
@@ -32,6 +33,7 @@ from metatable.write import commit_pass, few_rows
 from metatable.write.commit_pass import write
 from tests.index.rows import make, rows, told_tags
 from tests.long import LONG
+from tests.model import SCHEMA, Model, Row, arrow, check
 from tests.spark.telling import telling
 
 KINDS = [("record", "global"), ("metadata_bloom", "partition")]
@@ -290,6 +292,48 @@ def test_bad_rows_on_spark_are_refused_with_our_errors(spark: Any, table_uri: st
     with pytest.raises(UsageError, match="null"):
         table.upsert(nulls)
     assert table.version == 2
+
+
+def test_the_driver_is_told_of_each_file_group_once_where_rows_are_many(
+    spark: Any, table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random keys meet all of them in each task."""
+    for module, name in ((few_rows, "ROWS"), (few_rows, "NEAR_ROWS"), (adding_up, "MOST_TOLD")):
+        monkeypatch.setattr(module, name, 0)
+    table = metatable.create(
+        table_uri,
+        SCHEMA,
+        key="id",
+        ordering="ts",
+        options={"file_rows": 20, "small_file_bytes": 0},
+        storage_options={"durable": "false"},
+    )
+    model = Model(is_global=True, ordering=True)
+
+    def given(first: int, last: int, v: int) -> list[Row]:
+        return [
+            {"id": f"k{n * 77 % 1000}", "city": "ny", "v": v, "ts": v} for n in range(first, last)
+        ]
+
+    from metatable.spark.engine import SparkEngine  # noqa: PLC0415
+
+    table.insert(arrow(given(0, 100, 1)))
+    model.upsert(given(0, 100, 1))
+    told, run = dict[str, int](), SparkEngine.run
+
+    def noting(engine: Any, rows: Any, task: Any, schema: pa.Schema) -> pa.Table:
+        made = run(engine, rows, task, schema)
+        for name in {"key_sum", "least"} & {*schema.names}:
+            told[name] = len(made["file_id"].drop_null())
+        return made
+
+    monkeypatch.setattr(SparkEngine, "run", noting)
+    frame = spark.createDataFrame(arrow(given(0, 110, 2))).repartition(8)  # at random
+    result = table.upsert(frame)
+    assert (result.engine, result.inserted, result.updated) == ("spark", 10, 100)
+    assert told == {"key_sum": 5, "least": 5}
+    model.upsert(given(0, 110, 2))
+    check(table, model)
 
 
 def test_candidates_of_a_hot_file_spread_over_tasks(

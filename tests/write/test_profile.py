@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import metatable
@@ -78,6 +79,33 @@ def test_rows_that_stay_give_keys_only_where_they_are_refused(refuses: bool) -> 
     assert made.num_rows == 50
     assert (sum(map(len, made["keys"].to_pylist())) > 0) == refuses
     assert pa.array([False] * 50).equals(profile.are_open(pa.Table.from_batches([made])).chunk(0))
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_task_of_many_pieces_tells_of_each_kind_of_rows_once(
+    refuses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random keys meet most file groups in each piece. New ones are told a piece at a time."""
+    keys = pa.array([f"k{number * 7919 % 1000:03}" for number in range(1000)])
+    groups = [{"partition_path": "city=a", "file_id": f"g{number}"} for number in range(19)]
+    located = pa.array([*groups, None] * 50, LOCATION)
+    batch = pa.RecordBatch.from_arrays(
+        [keys, pa.array(["city=a"] * 1000), located], names=[KEY, PATH, LOCATION_COLUMN]
+    )
+    count = profile.CountGroups(OPTIONS, None, refuses=refuses, sums=True)
+    [whole] = count(iter([batch]), Counters())
+    monkeypatch.setattr(partitions, "PARTITION_ROWS", 100)
+    batches = [batch.slice(start, 100) for start in range(0, 1000, 100)]
+    told = pa.Table.from_batches(count(iter(batches), Counters()))
+    opened = profile.are_open(told)
+    assert opened.to_pylist().count(True) == 10
+    assert sum(map(len, told.filter(opened)["keys"].to_pylist())) == 50
+    stays = told.filter(pc.invert(opened)).sort_by("file_id")
+    assert told.num_rows == len(opened) == 10 + 19
+    assert [bool(named) for named in stays["keys"].to_pylist()] == [refuses] * 19
+    once = pa.Table.from_batches([whole]).filter(pc.is_valid(whole["file_id"])).sort_by("file_id")
+    for name in ("partition_path", "located_path", "file_id", "target_id", "rows", "key_sum"):
+        assert stays[name].to_pylist() == once[name].to_pylist(), name
 
 
 def _wide(count: int) -> Iterator[pa.RecordBatch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import metatable
 from metatable.engine import partitions
 from metatable.engine.local import LocalEngine
+from metatable.index.locations import LOCATION, LOCATION_COLUMN
 from metatable.metadata import written
 from metatable.results import Fault
 from metatable.storage.counters import Counters
@@ -56,6 +58,23 @@ def test_a_task_judges_some_of_the_rows(
     stale = {8: 40, 12: 0}[at]
     assert (result.stale, result.updated) == (stale, 40 - stale)
     assert (sum(given), max(given, default=0) < 40) == ({8: 40, 12: 0}[at], True)
+
+
+def test_a_task_of_many_pieces_tells_of_each_file_group_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partitions, "PARTITION_ROWS", 10)
+    groups = [{"partition_path": "", "file_id": f"g{number}"} for number in range(4)]
+    located = pa.array([*groups, None] * 20, LOCATION)
+    ages = pa.array([100 - number if number != 51 else None for number in range(100)])
+    rows = pa.table([located, ages], names=[LOCATION_COLUMN, "at"])
+    task = partial(stale_rows._least, "at", stale_rows._least_sums(pa.int64()))
+    batches = rows.to_batches(max_chunksize=10)
+    told = pa.Table.from_batches(task(iter(batches), Counters()))
+    assert sorted(told.to_pylist(), key=lambda one: str(one["file_id"])) == [
+        {"path": "", "file_id": f"g{number}", "least": 5 - number, "null": number == 1}
+        for number in range(4)
+    ]
 
 
 def _wide(at: int, ids: range = range(40)) -> pa.Table:
