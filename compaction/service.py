@@ -8,6 +8,7 @@ that it meant to undo is no longer the last one.
 
 `schedule` stores the plan instead. `Scheduled` is the service with such a plan in the place of
 one of its own: checked on the newest version, worked, and dropped by a step after the put.
+`take_back` drops it undone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.manifests.manifest import Manifest
 from metatable.metadata.manifests.owner import Owner
-from metatable.metadata.manifests.plans import dropping, load_plan, put_plan, waiting_plans
+from metatable.metadata.manifests.plans import (
+    StoredPlan,
+    dropping,
+    load_plan,
+    put_plan,
+    waiting_plans,
+)
 from metatable.metadata.manifests.versions import newest_of
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.results import ServiceResult
@@ -44,6 +51,7 @@ __all__ = [
     "execute",
     "looking",
     "schedule",
+    "take_back",
 ]
 
 _log = logging.getLogger("metatable.compaction")
@@ -68,6 +76,7 @@ class Plan(Protocol):
 
 
 P = TypeVar("P", bound=Plan)
+S = TypeVar("S", bound="Service[Any]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +174,17 @@ class Scheduled(Service[_TakenUp]):
     def retries(self) -> int:
         return self.service.retries
 
-    def plan(self, snapshot: Snapshot) -> _TakenUp:
-        path, stored = load_plan(snapshot.store, self.plan_name)
+    def stored(self, store: Store) -> tuple[str, StoredPlan]:
+        """The plan, and its path. Raises UsageError, NotFoundError, CorruptError."""
+        path, stored = load_plan(store, self.plan_name)
         if stored.service != self.name:
             raise UsageError(
                 "a plan of another service", path=path, expected=self.name, found=stored.service
             )
+        return path, stored
+
+    def plan(self, snapshot: Snapshot) -> _TakenUp:
+        path, stored = self.stored(snapshot.store)
         return _TakenUp(path, self.service.resume(snapshot, stored.work, path))
 
     @property
@@ -195,6 +209,14 @@ def execute(
 def schedule(store: Store, engine: Engine[Any], service: Schedulable[Any]) -> ServiceResult:
     """Store what is due, for `Scheduled` to carry out: `plan` of the result is its name."""
     return _result_of(store, engine, service, _stored)
+
+
+def take_back(
+    store: Store, engine: Engine[Any], service: Scheduled, *, dry_run: bool = False
+) -> ServiceResult:
+    """Forget a stored plan, also one that is out of date; one that is damaged is left to `repair`.
+    Who is carrying it out goes on, unless he loses a race. Raises as `Scheduled.stored`."""
+    return _result_of(store, engine, service, _found if dry_run else _forgotten)
 
 
 def due(store: Store, services: Iterable[Service[Any]]) -> list[ServiceResult]:
@@ -243,8 +265,8 @@ _Done = tuple[int, str, Mapping[str, Any]]
 def _result_of(
     store: Store,
     engine: Engine[Any],
-    service: Service[Any],
-    run: Callable[[Store, Engine[Any], Service[Any]], _Done],
+    service: S,
+    run: Callable[[Store, Engine[Any], S], _Done],
 ) -> ServiceResult:
     """What `run` has done, with its time and all that was counted."""
     began = time.perf_counter()
@@ -307,6 +329,20 @@ def _stored(store: Store, _: Engine[Any], service: Service[Any]) -> _Done:
             return version, plan.summary, plan.facts
         name = put_plan(store, service.name, version, plan.encode(), plan.summary)
         return version, f"scheduled, nothing was done: {plan.summary}", {"plan": name}
+
+
+def _forgotten(store: Store, _: Engine[Any], service: Scheduled) -> _Done:
+    with Transaction.begin(store) as transaction:
+        path, stored = service.stored(store)
+        store.delete([path])
+        told = f"plan taken back: {stored.told}"
+        return transaction.base.version, told, {"plan": service.plan_name}
+
+
+def _found(store: Store, _: Engine[Any], service: Scheduled) -> _Done:
+    stored = service.stored(store)[1]
+    told = f"dry run, nothing was done: plan taken back: {stored.told}"
+    return newest_of(store).version, told, {"plan": service.plan_name}
 
 
 def _looked_at(store: Store, _: Engine[Any], service: Service[Any]) -> _Done:

@@ -17,7 +17,7 @@ from metatable.arguments import one_of
 from metatable.compaction.reshaping.log_compaction import CompactLogs, ScheduleLogs
 from metatable.compaction.reshaping.scheduled import TakeBack, carry_out_all
 from metatable.compaction.reshaping.waiting_resize import CarryOutResize, ScheduleResize
-from metatable.compaction.service import Schedulable, Scheduled, execute
+from metatable.compaction.service import Schedulable, Scheduled, execute, take_back
 from metatable.compaction.service import schedule as store_plan
 from metatable.results import ServiceResult
 from metatable.storage.errors import UsageError
@@ -42,18 +42,21 @@ class Asked:
 def planned(
     serve: Serve, service: Schedulable[Any], session: Any, asked: Asked, **told: Any
 ) -> ServiceResult:
-    """Store the plan of what is due, carry out a stored one, or plan and work at once.
+    """Store the plan of what is due, carry out a stored one or take it back, or plan and work at
+    once.
 
     `told`: arguments that a stored plan tells itself. Raises UsageError where these are given with
     one, and where arguments contradict each other.
     """
     if asked.schedule:
-        one_of(schedule=True, dry_run=asked.dry_run, plan=asked.plan)
+        one_of(schedule=True, dry_run=asked.dry_run, plan=asked.plan, take_back=asked.take_back)
         return serve(store_plan, service)
     if asked.plan is None:
+        _check_named(asked)
         return serve(execute, service, session, dry_run=asked.dry_run)
     one_of(plan=asked.plan, **told)
-    return serve(execute, Scheduled(service, asked.plan), session, dry_run=asked.dry_run)
+    run = take_back if asked.take_back else execute
+    return serve(run, Scheduled(service, asked.plan), session, dry_run=asked.dry_run)
 
 
 def beside_writers(
@@ -71,8 +74,7 @@ def beside_writers(
         one_of(schedule=True, dry_run=asked.dry_run, plan=plan, take_back=asked.take_back)
         return serve(execute, service)
     if plan is None:
-        if asked.take_back:
-            raise UsageError("take back of which plan?", expected="plan=")
+        _check_named(asked)
         every = partial(carry_out_all, carry_out=carry_out)
         return serve(every, service, session, dry_run=asked.dry_run)
     if not isinstance(plan, str):
@@ -81,3 +83,9 @@ def beside_writers(
     one_of(plan=plan, **told)
     chosen = TakeBack(plan, service.reserves) if asked.take_back else carry_out(plan)
     return serve(execute, chosen, session, dry_run=asked.dry_run)
+
+
+def _check_named(asked: Asked) -> None:
+    """Without the name of a plan none is taken back."""
+    if asked.take_back:
+        raise UsageError("take back of which plan?", expected="plan=")

@@ -398,6 +398,7 @@ class Table:
         dry_run: bool = False,
         schedule: bool = False,
         plan: str | None = None,
+        take_back: bool = False,
     ) -> ServiceResult:
         """Merge the HFiles of the metadata partitions, bucket by bucket; no answer changes.
 
@@ -405,12 +406,12 @@ class Table:
         `partitions` (names), `buckets` (numbers): only these. `engine`: a Spark session; the
         compaction then runs one task per bucket range on its cluster. `dry_run`: only say what is
         due, and write nothing. `schedule`: only store what is due, as a plan whose name is the
-        result's `plan`. `plan`: carry out the plan of this name, now, here or elsewhere. Raises
-        StaleError where others have meanwhile merged what the plan would merge, and NotFoundError
-        where the plan was carried out already.
+        result's `plan`. `plan`: carry out the plan of this name, now, here or elsewhere.
+        `take_back`: forget it instead. Raises StaleError where others have meanwhile merged what
+        the plan would merge, and NotFoundError where the plan was carried out already.
         """
         chosen = some("partitions", partitions, str), some("buckets", buckets, int)
-        service, asked = Compact(major, *chosen), Asked(dry_run, schedule, plan)
+        service, asked = Compact(major, *chosen), Asked(dry_run, schedule, plan, take_back)
         told = {"major": major, "partitions": partitions, "buckets": buckets}
         return planned(self._serve, service, engine, asked, **told)
 
@@ -438,7 +439,7 @@ class Table:
         `partitions` (paths), `most_partitions`, `most_bytes`: how much at once; what is left is due
         again. Buckets and rings change by one commit, a `replacecommit` on Hudi's timeline; whoever
         writes to them meanwhile tries again, and so does this. `engine`, `dry_run`, `schedule`,
-        `plan`: as in `compact`.
+        `plan`, `take_back`: as in `compact`; while a plan waits, its partitions are left out.
 
         `writers`, for tables with `table_type="mor"`: writers go on meanwhile, and neither side
         waits for the other. With `dual_write` they write each row of such a bucket twice. With
@@ -454,7 +455,7 @@ class Table:
         set_sizes = sizes != BucketSizes()
         asked = Asked(dry_run, schedule, plan, take_back)
         # what goes on beside writers is named by its instant, other plans by service and number
-        if writers is not None or take_back or (isinstance(plan, str) and plan.isdecimal()):
+        if writers is not None or (isinstance(plan, str) and plan.isdecimal()):
             service, told = ScheduleResize(sizes, writers or ""), {"writers": writers}
             return beside_writers(
                 self._serve, service, CarryOutResize, engine, asked, sizes=set_sizes, **told

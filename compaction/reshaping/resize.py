@@ -15,7 +15,7 @@ meanwhile.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -89,6 +89,7 @@ __all__ = [
     "Resize",
     "check_resizes",
     "children_of",
+    "none_due",
     "planned_paths",
     "resized",
     "summary_of",
@@ -108,8 +109,9 @@ class Resize(Schedulable[ResizePlan]):
         """Raises UsageError where buckets are for ever, and for sizes that contradict."""
         check_resizes(snapshot)
         self.sizes.check(snapshot.options.bucket_engine)
-        tasks = self.sizes.tasks(snapshot, planned_paths(snapshot))
-        return ResizePlan(tuple(tasks)) if tasks else NothingDue("no bucket to resize")
+        planned = planned_paths(snapshot)
+        tasks = self.sizes.tasks(snapshot, planned)
+        return ResizePlan(tuple(tasks)) if tasks else none_due(self.sizes, planned)
 
     def resume(self, snapshot: Snapshot, work: Mapping[str, Any], path: str) -> ResizePlan:
         """A stored plan, if it is still right."""
@@ -160,6 +162,16 @@ def check_resizes(snapshot: Snapshot) -> None:
             bucket_engine=options.bucket_engine,
             expected="index='bucket', bucket_engine='consistent_hashing' or 'extendible_hashing'",
         )
+
+
+def none_due(sizes: BucketSizes, planned: Set[str]) -> NothingDue:
+    """Says what was left out for plans: one that nobody carries out keeps its partitions."""
+    told = "no bucket to resize"
+    left = len(planned if sizes.partitions is None else planned & {*sizes.partitions})
+    if left:
+        what = "partition" if left == 1 else "partitions"
+        told += f": plans wait for {left:,} {what}, left out here (see `due`)"
+    return NothingDue(told)
 
 
 def planned_paths(snapshot: Snapshot) -> set[str]:

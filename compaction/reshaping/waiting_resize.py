@@ -27,6 +27,7 @@ from metatable.compaction.reshaping.resize import (
     NoResizeWaits,
     check_resizes,
     children_of,
+    none_due,
     planned_paths,
     resized,
     summary_of,
@@ -87,7 +88,8 @@ class ScheduleResize(Service[ResizePlan]):
         if self.way not in WAYS:
             raise UsageError("how writers go on", found=self.way, expected=WAYS)
         self.sizes.check(snapshot.options.bucket_engine)
-        due = self.sizes.tasks(snapshot, planned_paths(snapshot))
+        planned = planned_paths(snapshot)
+        due = self.sizes.tasks(snapshot, planned)
         groups = [(one.partition_path, node.file_id) for one in due for node in one.before]
         there = _current(snapshot, groups)
         tasks = [
@@ -96,7 +98,7 @@ class ScheduleResize(Service[ResizePlan]):
             if (one.is_split or self.way != VIRTUAL_LOG)
             and all((one.partition_path, node.file_id) in there for node in one.before)
         ]
-        return ResizePlan(tuple(tasks)) if tasks else NothingDue("no bucket to resize")
+        return ResizePlan(tuple(tasks)) if tasks else none_due(self.sizes, planned)
 
     def work(
         self, engine: Engine[Any], snapshot: Snapshot, plan: ResizePlan, owner: Owner

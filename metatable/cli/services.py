@@ -48,6 +48,7 @@ def _register_compact(verbs: Verbs[argparse.ArgumentParser]) -> None:
     compact.add_argument("--major", action="store_true", help="merge all of them, drop tombstones")
     add_only(compact, "--partition", "NAME")
     add_only(compact, "--bucket", "N", int)
+    compact.add_argument("--take-back", action="store_true", help="forget the plan of this name")
     _add_planning(compact, "where to merge: in this process, or one task per bucket range on Spark")
 
 
@@ -79,7 +80,7 @@ def _register_resize_buckets(verbs: Verbs[argparse.ArgumentParser]) -> None:
         help="writers go on: rows twice, or once where only metatable finds them until then",
     )
     resize.add_argument(
-        "--take-back", action="store_true", help="forget the plan of this instant, while it can be"
+        "--take-back", action="store_true", help="forget the plan of this name, while it can be"
     )
     _add_planning(resize, "where to write: in this process, or in tasks on Spark")
 
@@ -158,7 +159,7 @@ def _register_clean(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _compact(args: argparse.Namespace) -> int:
-    how = {name: getattr(args, name) for name in ("major", *_PLANNING)}
+    how = {name: getattr(args, name) for name in ("major", "take_back", *_PLANNING)}
     chosen = {"partitions": args.partition, "buckets": args.bucket, **how}
     return _served(args, "compact", open_table(args).compact, chosen)
 

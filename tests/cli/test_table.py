@@ -161,7 +161,7 @@ def test_compact_stores_a_plan_and_carries_it_out_by_its_name(
     assert done["files_after"] < done["files_before"]
     assert table.tag_locations(rows(0, 100)).equals(before)
     _, err = run(capsys, "compact", table.uri, "--plan", told[1], code=3)
-    assert "it is carried out, or never was" in err
+    assert "it is carried out, was taken back, or never was" in err
 
 
 def test_resize_buckets_splits_by_a_plan_or_at_once(
@@ -265,6 +265,15 @@ def test_compact_logs_schedules_and_carries_out(
     assert "compact_logs" not in run(capsys, "due", logs.uri)[0]
     _, err = run(capsys, "compact-logs", logs.uri, "--plan", plan, code=3)
     assert "no such compaction of logs waits" in err
+
+
+def test_stored_plans_are_taken_back(
+    table: metatable.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = table.compact(schedule=True).plan
+    out, _ = run(capsys, "compact", table.uri, "--plan", name, "--take-back")
+    assert "plan taken back: minor" in out
+    assert name not in run(capsys, "due", table.uri)[0]
 
 
 def test_due_tells_a_line_for_each_service_and_nothing_where_none_is_due(

@@ -721,8 +721,9 @@ def test_groups_that_wait_are_not_resized_nor_overwritten_in_place(table_uri: st
         table.delete_partition({"city": "ny"})
     with pytest.raises(UsageError, match=waits):
         table.resize_buckets(plan=stored)
-    assert table.resize_buckets(split_above=1, merge_below=0).reason == "no bucket to resize"
-    assert table.resize_buckets(merge_below=1 << 20).reason == "no bucket to resize"
+    left = r"no bucket to resize: plans wait for \d partitions?, left out here \(see `due`\)"
+    for more in ({"split_above": 1, "merge_below": 0}, {"merge_below": 1 << 20}):
+        assert re.fullmatch(left, table.resize_buckets(**more).reason)
     check(table, model)
     serve(table, CompactLogs(plan))
     table.resize_buckets(plan=stored)

@@ -83,6 +83,24 @@ def test_a_plan_does_what_a_compaction_would_have_done(
     assert table.verify().findings == ()
 
 
+def test_a_plan_is_taken_back_whether_it_is_right_or_not(table: Table) -> None:
+    names = [scheduled(table, major=True) for _ in range(2)]
+    table.compact(plan=names[0], dry_run=True, take_back=True)
+    assert sorted(plans(table)) == sorted(names)
+    table.compact(plan=names[0], take_back=True)
+    assert plans(table) == [names[1]]
+    table.compact(major=True)
+    told = table.compact(plan=names[1], take_back=True)
+    assert told.reason.startswith("plan taken back: major, ")
+    assert (told.plan, told.version, plans(table)) == (names[1], table.version, [])
+    with pytest.raises(NotFoundError):
+        table.compact(plan=names[1], take_back=True)
+    wrong: list[dict[str, Any]] = [{}, {"schedule": True}, {"plan": names[0], "major": True}]
+    for how in wrong:
+        with pytest.raises(UsageError):
+            table.compact(take_back=True, **how)
+
+
 def test_where_nothing_is_due_no_plan_is_stored(table: Table) -> None:
     table.compact(major=True)
     told = table.compact(schedule=True)
@@ -161,7 +179,7 @@ def test_a_plan_for_another_index_is_out_of_date(
 def test_a_plan_is_carried_out_once(table: Table) -> None:
     name = scheduled(table)
     done = table.compact(plan=name)
-    with pytest.raises(NotFoundError, match="it is carried out, or never was"):
+    with pytest.raises(NotFoundError, match="it is carried out, was taken back, or never was"):
         table.compact(plan=name)
     assert table.version == done.version
 

@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -408,6 +409,29 @@ def test_a_plan_is_carried_out_later_and_plans_do_not_overlap(table_uri: str) ->
         table.resize_buckets(plan=first, split_above=5, merge_below=0)
     with pytest.raises(UsageError, match="another service"):
         table.compact(plan=table.resize_buckets(merge_below=1 << 20, schedule=True).plan)
+
+
+def test_partitions_that_wait_for_a_plan_are_told_and_it_may_be_forgotten(table_uri: str) -> None:
+    table, model = filled(table_uri, "consistent_hashing")
+    name = table.resize_buckets(split_above=1, merge_below=0, partitions=PATH, schedule=True).plan
+    told = table.resize_buckets(split_above=1, merge_below=0, partitions=["city=sf"])
+    assert "2 splits" in told.reason
+    left = "no bucket to resize: plans wait for 1 partition, left out here (see `due`)"
+    assert table.resize_buckets(merge_below=0).reason == left
+    assert table.resize_buckets(merge_below=0, partitions=PATH).reason == left
+    assert table.resize_buckets(merge_below=0, partitions="city=sf").reason == "no bucket to resize"
+    version = table.version
+    back = partial(table.resize_buckets, plan=name, take_back=True)
+    assert back(dry_run=True).reason.startswith("dry run, nothing was done: plan taken back: 2 spl")
+    assert [one.plan for one in table.due() if one.plan] == [name]
+    done = back()
+    assert (done.plan, done.version, table.version) == (name, version, version)
+    assert done.reason.startswith("plan taken back: 2 splits and 0 merges in 1 partition")
+    assert not [one.plan for one in table.due() if one.plan]
+    with pytest.raises(metatable.NotFoundError):
+        back()
+    assert "2 splits" in table.resize_buckets(split_above=1, merge_below=0, partitions=PATH).reason
+    check(table, model, rows(0, 80))
 
 
 def test_a_plan_of_another_ring_is_out_of_date_and_verify_says_so(table_uri: str) -> None:

@@ -73,7 +73,8 @@ def load_plan(store: Store, name: str) -> tuple[str, StoredPlan]:
     path = _path(name)
     raw = store.get(path)
     if raw is None:
-        raise NotFoundError("there is no such plan: it is carried out, or never was", path=path)
+        what = "there is no such plan: it is carried out, was taken back, or never was"
+        raise NotFoundError(what, path=path)
     return path, decode_fields(StoredPlan, unseal(raw, path, "plan"), path, "plan")
 
 
