@@ -85,6 +85,12 @@ class Cache:
             self._keep(key, value, size_bytes, ())
             self._evict()
 
+    def keep_at_most(self, budget_bytes: int) -> None:
+        """Make do with less, from now on."""
+        with self._lock:
+            self.budget_bytes = min(self.budget_bytes, budget_bytes)
+            self._evict()
+
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
@@ -131,7 +137,8 @@ class Cache:
 
 
 shared = Cache(PARSED_BYTES)
-"""What was parsed. Executors have one each."""
+"""What was parsed. On Spark each Python worker, of which an executor has one for each task that
+runs, has its own, which is smaller (`spark/workers.py`)."""
 
 blocks = Cache(BLOCK_BYTES)
 """Payloads of data blocks."""

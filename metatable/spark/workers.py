@@ -4,7 +4,9 @@
     answering  for an iterator UDF: columns in, an answer for each row out
 
 Tasks get large batches, in the types that the driver knew, and none where a partition has no rows.
-Whatever a task counts stays in the worker, unless it travels as rows: `counters_last`.
+A worker runs one task at a time, and lives on for others (`spark.python.worker.reuse`): an executor
+has as many as it has cores, each with caches of its own, which hold less. Whatever a task
+counts stays in the worker, unless it travels as rows: `counters_last`.
 """
 
 from __future__ import annotations
@@ -15,16 +17,19 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from metatable.engine.batches import conform, filled, gathered
 from metatable.engine.by_row import listed
 from metatable.engine.protocol import Task
+from metatable.storage import cache
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 
 __all__ = [
     "BATCH_ROWS",
     "COUNTED",
+    "PARSED_BYTES",
     "answering",
     "counters_in",
     "counters_last",
@@ -37,6 +42,11 @@ __all__ = [
 BATCH_ROWS, BATCH_BYTES = 50_000, 32 << 20
 """Rows that reach a task at once, or fewer where they are wide: below it numpy's fixed costs show,
 above it little changes."""
+
+PARSED_BYTES = 128 << 20
+"""What a worker holds of what was parsed, which each batch asks for, such as the key ranges of all
+files, 180 bytes each. Of blocks it holds as much as any process: far away all would be fetched
+again for each batch."""
 
 COUNTED = "_metatable_counted"
 """The extra column in which counters travel, as JSON; null in rows that carry none."""
@@ -152,4 +162,6 @@ def _large_batches(
     batches: Iterable[pa.RecordBatch], given: pa.Schema
 ) -> Iterator[pa.RecordBatch] | None:
     """What a task is given: large batches in the types that the driver knew; None: no rows."""
+    if TaskContext.get() is not None:  # not in the driver
+        cache.shared.keep_at_most(PARSED_BYTES)
     return filled(conform(batch, given) for batch in gathered(batches, BATCH_ROWS, BATCH_BYTES))

@@ -16,6 +16,7 @@ import pytest
 
 from metatable.engine import local
 from metatable.engine.by_row import ROW
+from metatable.storage import cache
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.store import TEMPORARY, Store
@@ -26,6 +27,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from pyspark.sql import functions as F  # noqa: N812
 
 from metatable.spark.engine import SparkEngine
+from metatable.spark.workers import PARSED_BYTES
 from tests.spark.settings import settings
 
 PLUS = pa.schema({"plus": pa.int64()})
@@ -80,12 +82,28 @@ def tell_micros(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterat
         yield pa.record_batch([batch["at"].cast(pa.int64())], schema=MICROS)
 
 
+def tell_budgets(batches: Iterator[pa.RecordBatch], counters: Counters) -> Iterator[pa.RecordBatch]:
+    """Row for row, with what this process may keep."""
+    budgets = cache.shared.budget_bytes
+    for batch in batches:
+        yield pa.record_batch([pa.array([budgets] * batch.num_rows)], schema=PLUS)
+
+
 def numbers(engine: SparkEngine, count: int, parts: int = 1) -> Any:
     return engine.session.range(0, count, numPartitions=parts).withColumnRenamed("id", "n")
 
 
 def jobs_so_far(engine: SparkEngine) -> int:
     return len(engine.session.sparkContext.statusTracker().getJobIdsForGroup(None))
+
+
+def test_a_worker_keeps_less_than_this_process(engine: SparkEngine) -> None:
+    """There is one for each task that runs on a machine, and it lives on."""
+    mapped = engine.map(numbers(engine, 1), ["n"], tell_budgets, PLUS)
+    answered = engine.extend(numbers(engine, 1), ["n"], tell_budgets, PLUS)
+    for told in (mapped, answered.select("plus")):
+        assert [row["plus"] for row in told.collect()] == [PARSED_BYTES]
+    assert cache.shared.budget_bytes == 256 << 20
 
 
 def test_lazy_steps_start_no_job(engine: SparkEngine) -> None:

@@ -53,6 +53,16 @@ def test_what_several_entries_hold_counts_once_as_long_as_one_of_them_is_kept() 
     assert kept.size_bytes == 50
 
 
+def test_a_smaller_budget_drives_out_and_no_larger_one_is_set() -> None:
+    kept = Cache(100)
+    for name in "abc":
+        kept.offer(name, name.upper(), 30)
+    kept.keep_at_most(60)
+    kept.keep_at_most(80)
+    assert [kept.get(name) for name in "abc"] == [None, "B", "C"]
+    assert (kept.budget_bytes, kept.size_bytes) == (60, 60)
+
+
 def test_blocks_never_drive_parsed_things_out() -> None:
     cache.clear()
     assert cache.shared is not cache.blocks
