@@ -20,6 +20,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice, starmap, takewhile
 from typing import Any, ClassVar
 
@@ -246,17 +247,18 @@ def _border(store: Store, newest: Manifest, signs: Signs, ends: Collection[str])
     Neither while somebody carries out what was scheduled: whatever has become of it meanwhile, he
     may still write a file of its instant, which would come to light behind the border."""
     keep, held = newest.options.timeline_commits, signs.writers.union(newest.held, ends)
+    draw = partial(archivable, signs.timeline, keep, overwrites=signs.overwrites)
     if signs.carry_out(newest.fenced):
-        return archivable(signs.timeline, keep, held.union(newest.withdrawn))
-    most = archivable(signs.timeline, keep, held, signs.replaced)
+        return draw(held.union(newest.withdrawn))
+    most = draw(held, signs.replaced)
     settled = _settled(store, signs.replaced, most)
-    border = archivable(signs.timeline, keep, held, settled)
+    border = draw(held, settled)
     waited = {one.time for one in signs.timeline if one.action == CLUSTERING and one.time < border}
     passed = [signs.replaced[one] for one in settled if one in waited]
     if not passed or not _told_since(store, signs, border) & frozenset().union(*passed):
         return border
     left = [one for one in settled if one not in waited]
-    return archivable(signs.timeline, keep, held, left)
+    return draw(held, left)
 
 
 def _told_since(store: Store, signs: Signs, border: str) -> frozenset[tuple[str, str]]:

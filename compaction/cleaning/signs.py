@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from metatable.data.hoodie.commit_metadata import CommitMetadata
-from metatable.data.hoodie.operations import COMPACT_LOGS, RESIZE
+from metatable.data.hoodie.operations import COMPACT_LOGS, RESIZE, SERVING
 from metatable.data.hoodie.savepoint_metadata import is_of_metatable, saved_files
 from metatable.data.hoodie.timeline import REPLACING, Instant, Timeline, completed_path
 from metatable.metadata.commits.steps import staged_path
@@ -33,6 +33,8 @@ class Signs:
     """(partition path, file id) of the groups that each completed replacecommit has replaced."""
     saved: frozenset[str] = field(default=frozenset(), repr=False)
     """Data files that savepoints keep which Hudi's own tools have made."""
+    overwrites: frozenset[str] = frozenset()
+    """Instants of completed replacecommits that are no service's."""
 
     @classmethod
     def of(cls, store: Store, lease_seconds: float, now: float) -> Signs:
@@ -40,13 +42,15 @@ class Signs:
         writers = leased(store)
         services = store.list(SERVICES)
         timeline = tuple(Timeline(store).load())
+        replacing = dict(_replacing(store, timeline))
         return cls(
             writers,
             frozenset(one.name for one in services),
             frozenset(one.name for one in services if is_dead(one.modified, now, lease_seconds)),
             timeline,
-            dict(_replaced(store, timeline)),
+            {time: replaced for time, (_, replaced) in replacing.items()},
             frozenset(_saved(store, timeline)),
+            frozenset(time for time, (word, _) in replacing.items() if word not in SERVING),
         )
 
     @made_once
@@ -78,13 +82,15 @@ class Signs:
         return bool(names & {COMPACT_LOGS, RESIZE})
 
 
-def _replaced(
+def _replacing(
     store: Store, timeline: Iterable[Instant]
-) -> Iterator[tuple[str, frozenset[tuple[str, str]]]]:
-    """Each completed replacecommit, and (partition path, file id) of what it has replaced."""
+) -> Iterator[tuple[str, tuple[str, frozenset[tuple[str, str]]]]]:
+    """Each completed replacecommit: Hudi's word for it, and (partition path, file id) of what it
+    has replaced."""
     for instant, path, body in _completed(store, timeline, REPLACING):
-        replaced = CommitMetadata.decode(body, path).replaced or {}
-        yield instant, frozenset((name, group) for name, ids in replaced.items() for group in ids)
+        told = CommitMetadata.decode(body, path)
+        groups = ((name, group) for name, ids in (told.replaced or {}).items() for group in ids)
+        yield instant, (told.operation, frozenset(groups))
 
 
 def _saved(store: Store, timeline: Iterable[Instant]) -> Iterator[str]:

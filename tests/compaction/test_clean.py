@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ import pytest
 import metatable
 from metatable import (
     AccessError,
+    AddColumn,
     ConflictError,
     StaleError,
     Table,
@@ -996,6 +998,67 @@ def test_a_replacecommit_stays_until_what_it_replaced_is_gone(table_uri: str, in
     assert newest(table).archived > instant
     assert not list(Path(table.uri, ".hoodie").glob(f"{instant}*"))
     assert read_by_hudi(table.uri) == by_hudi
+
+
+def mixed(first: int, last: int) -> list[Row]:
+    """Rows of which many files hold each value of `v`."""
+    return [{**row, "v": number % 7} for number, row in enumerate(rows(first, last, 0))]
+
+
+def telling(table: Table) -> list[tuple[str, bool]]:
+    """Of each commit on Hudi's timeline, from which its readers take the columns: Hudi's word for
+    it, and whether it tells the column `w`."""
+    found = []
+    for one in sorted(completed(table.uri)):
+        [path] = Path(table.uri, ".hoodie").glob(f"{one}.*commit")
+        told = json.loads(path.read_text())
+        word = told["operationType"]
+        if word not in ("CLUSTER", "COMPACT"):
+            found.append((word, '"w"' in told["extraMetadata"]["schema"]))
+    return found
+
+
+@pytest.mark.parametrize("index", ["record", "record-avro"])
+@pytest.mark.parametrize("by", ["clean", "upkeep"])
+def test_a_commit_that_tells_hudi_the_columns_stays_behind_services(
+    table_uri: str, index: str, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From those of services its readers take none, and what they fall back to is of old."""
+    table = made(table_uri, index, **{**SMALL, "timeline_commits": 1, "file_rows": 20})
+    table.insert(arrow(rows(0, 12, 1)))
+    table.alter(AddColumn("w", pa.int64()))
+    for number in range(3):
+        table.upsert(arrow(mixed(number, 70)))
+        service = table.compact_logs(ratio=0) if table.options.has_logs else table.cluster(by="v")
+        assert service.files_after
+    expected = scanned(table)
+    last = sorted(completed(table.uri))
+    if by == "clean":
+        clean(table)
+    else:
+        monkeypatch.setattr(upkeep, "MOST_ARCHIVED", 1)
+        table.set_options({"upkeep_files": 8})
+        upkeep.keep_up(Store(table.uri, FAST), LocalEngine(1))
+    assert newest(table).archived > last[0]
+    assert telling(table)[-1] == ("UPSERT", True)
+    if by == "clean":
+        assert len(telling(table)) == 1
+    is_sound(table, expected)
+
+
+def test_an_overwrite_tells_hudi_the_columns(table_uri: str) -> None:
+    """Though a clustering is a replacecommit, too."""
+    table = made(table_uri, **{**SMALL, "timeline_commits": 1, "file_rows": 20})
+    table.insert(arrow(rows(0, 12, 1)))
+    table.alter(AddColumn("w", pa.int64()))
+    for number in range(2):
+        table.insert_overwrite(arrow(mixed(number, 70)))
+        assert table.cluster(by="v").files_after
+    expected = scanned(table)
+    clean(table)
+    clean(table)
+    assert telling(table) == [("INSERT_OVERWRITE", True)]
+    is_sound(table, expected)
 
 
 class Looked(frozenset[tuple[str, str]]):

@@ -20,6 +20,7 @@ __all__ = [
     "OVERWRITING",
     "REPAIR",
     "RESIZE",
+    "SERVING",
     "UPSERT",
     "action_of",
     "hudi_word",
@@ -51,6 +52,9 @@ _WORDS = {
     CLUSTER: "CLUSTER",
     COMPACT_LOGS: "COMPACT",
 }
+
+SERVING: Final = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
+"""Hudi's words for services, from whose commits its readers do not take the table's columns."""
 
 
 def hudi_word(operation: str) -> str:

@@ -150,18 +150,21 @@ def archivable(
     keep: int,
     ends: Collection[str] = (),
     settled: Collection[str] = (),
+    overwrites: Collection[str] = (),
 ) -> str:
     """The border that leaves `keep` data commits on the timeline, "" where none can be drawn.
 
     `ends`: instants that it must not pass. Nor does it pass actions that are under way, savepoints,
     and replacecommits other than those `settled`, of which no replaced file is left: without the
-    replacecommit it would be taken for live.
+    replacecommit it would be taken for live. The last commit that tells Hudi's readers the columns
+    stays: what a replacecommit is its name does not tell, so of them it is one of `overwrites`.
     """
     done = [one.time for one in timeline if one.changes_data]
     if not keep or len(done) <= keep:
         return ""
     held = [one.time for one in timeline if _holds(one, settled)]
-    most = min([done[-keep], *held, *ends])
+    tell = [one.time for one in timeline if _tells_columns(one) or one.time in overwrites]
+    most = min([done[-keep], *tell[-1:], *held, *ends])
     border = max((one for one in done if one <= most), default="")
     return "" if border == done[0] else border
 
@@ -180,6 +183,12 @@ def first_part(timeline: Iterable[Instant], border: str) -> str:
 def archived_by(timeline: Iterable[Instant], archived: str) -> tuple[str, ...]:
     """The data commits that a border takes off the timeline."""
     return tuple(one.time for one in timeline if one.changes_data and one.time < archived)
+
+
+def _tells_columns(one: Instant) -> bool:
+    """Whether Hudi's readers surely take the table's columns from it, which they do from no
+    commit of a service."""
+    return one.changes_data and one.action in ("commit", "deltacommit")
 
 
 def _holds(one: Instant, settled: Collection[str]) -> bool:
