@@ -27,7 +27,7 @@ from metatable.compaction.cleaning.usage import usage
 from metatable.compaction.merging.compact import Compact
 from metatable.compaction.merging.upkeep import keep_up, looks_after
 from metatable.compaction.reshaping.bucket_sizes import MERGE_BELOW, SPLIT_ABOVE, BucketSizes
-from metatable.compaction.reshaping.cluster import MOST_BYTES, Cluster
+from metatable.compaction.reshaping.cluster import MOST_BYTES, Cluster, may_cut
 from metatable.compaction.reshaping.log_compaction import (
     CompactLogs,
     ScheduleLogs,
@@ -531,7 +531,7 @@ class Table:
         """
         resizes = [Resize()] if self.options.resizes else []
         logs = [ScheduleLogs()] if self.options.has_logs else []
-        cuts = [Cluster()] if self.options.cluster_by else []
+        cuts = [Cluster()] if self.options.cluster_by and may_cut(self._snapshot(None)) else []
         found = due(self._store, [Compact(), Clean(dry=True), *resizes, *logs, *cuts])
         return [*waiting(self._store), *found]
 

@@ -68,7 +68,7 @@ from metatable.storage.errors import UsageError
 from metatable.storage.ordering import PrefixIndex, sort_order
 from metatable.storage.store import Store
 
-__all__ = ["MOST_BYTES", "Cluster"]
+__all__ = ["MOST_BYTES", "Cluster", "may_cut"]
 
 MOST_BYTES = 8 << 30
 """Bytes of data files that one run rewrites, at most: what is left is due again."""
@@ -159,9 +159,14 @@ class Cluster(Service[ClusterPlan]):
         return Outcome(change, {**plan.facts, **counts}, partial(_measured, plan.by))
 
 
+def may_cut(snapshot: Snapshot) -> bool:
+    """Whether rows may go by their columns: the index does not tell which file each goes to."""
+    return create_index(snapshot.options).placement(snapshot) is None
+
+
 def _check(snapshot: Snapshot, by: Sequence[str]) -> None:
     options = snapshot.options
-    if create_index(options).placement(snapshot) is not None:
+    if not may_cut(snapshot):
         raise UsageError(
             "the index tells which file a row goes to: no order of other columns does",
             index=options.index,

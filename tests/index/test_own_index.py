@@ -41,6 +41,17 @@ def test_rows_go_where_the_index_says(table: Table) -> None:
     check(table, model, rows("abcabcabcxyzuvw"))
 
 
+def test_nothing_is_due_by_columns_where_the_index_places_rows(table_uri: str) -> None:
+    """Inserts go by them within the file groups, but no clustering does."""
+    table = metatable.create(
+        table_uri, SCHEMA, key="id", index="by_letter", options={"cluster_by": "v"}
+    )
+    table.upsert(arrow(rows("abcxyz")))
+    assert [one for one in table.due() if one.service == "cluster"] == []
+    with pytest.raises(UsageError, match="the index tells which file a row goes to"):
+        table.cluster()
+
+
 class Placing:
     def __init__(self, told: Any) -> None:
         self.told = told
