@@ -47,7 +47,7 @@ from metatable.data.reading.slice_reader import writer_of
 from metatable.engine.local import LocalEngine
 from metatable.metadata.commits import retention
 from metatable.metadata.commits.change import Change
-from metatable.metadata.commits.known_commits import commits_back
+from metatable.metadata.commits.known_commits import CommitSum, commits_back
 from metatable.metadata.commits.refusals import check_timeline
 from metatable.metadata.commits.steps import settle, staged_path
 from metatable.metadata.commits.transaction import Transaction
@@ -927,6 +927,31 @@ def test_a_late_hand_that_completes_an_archived_commit_does_no_lasting_harm(tabl
     Path(table.uri, f".hoodie/{old.instant}.{action}").write_bytes(body)  # had read it before
     recover(table)
     assert old.instant not in completed(table.uri)
+    is_sound(table, expected)
+
+
+def test_what_a_late_hand_puts_back_is_not_archived_twice(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By upkeep, to which it is a commit like others: the root tells the sum of all that are left,
+    and would tell fewer."""
+    store = Store(table.uri, FAST)
+    old = next(one for one in table.history() if one.instant)
+    action = action_of(old.operation, table.options.has_logs)
+    path = Path(table.uri, f".hoodie/{old.instant}.{action}")
+    body = path.read_bytes()
+    for number in range(2 * KEEP):
+        table.upsert(arrow(rows(0, 3, 10 + number)))
+        if number == 2:
+            clean(table)
+    assert newest(table).archived > old.instant
+    expected = scanned(table)
+    table.set_options({"upkeep_files": 8})
+    path.write_bytes(body)
+    monkeypatch.setattr(upkeep, "MOST_ARCHIVED", 1)
+    assert upkeep.keep_up(store, LocalEngine(1))
+    assert CommitSum.decode(newest(table).commits) == CommitSum.of(completed(table.uri))
+    recover(table)
     is_sound(table, expected)
 
 

@@ -117,7 +117,8 @@ class NoneBelow:
 class Archive:
     """Hudi's timeline begins at `archived`; the data commits `instants` are taken off it.
 
-    Withdrawn instants below the border need not be told any more: it refuses them, too.
+    Withdrawn instants below the border need not be told any more: it refuses them, too. Those of
+    `instants` below the border of before were taken off already, and late hands have put them back.
     """
 
     archived: str
@@ -128,8 +129,8 @@ class Archive:
             raise ConflictError("Hudi's timeline was archived meanwhile", found=draft.archived)
         if any(pin.instant < self.archived for pin in draft.pins.values()):
             raise ConflictError("a savepoint came meanwhile: retry", border=self.archived)
+        draft.dropped |= {one for one in self.instants if one >= draft.archived}
         draft.archived = self.archived
-        draft.dropped |= set(self.instants)
         draft.withdrawn = tuple(one for one in draft.withdrawn if one >= self.archived)
 
 
