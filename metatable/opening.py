@@ -62,8 +62,8 @@ def create(
     `options`: other fields of `metatable.Options`, such as `key_scope`, `buckets`, `hfile_codec`.
 
     Raises UsageError for what cannot be a table, and where there is one already, of whatever
-    format (Hudi, Delta, Iceberg); ConflictError
-    where somebody else creates another one here.
+    format (Hudi, Delta, Iceberg), or where the store knows no put-if-absent; ConflictError where
+    somebody else creates another one here.
     """
     if not isinstance(schema, pa.Schema):
         found, expected = type(schema).__name__, "a pyarrow.Schema, such as that of its rows"
@@ -89,6 +89,7 @@ def create(
     check_ordering(schema, ordering)
     check_clustered(TableSchema.of(schema), made, made.cluster_by)
     _refuse_others(store)
+    store.check_refusals()
     asked = {"reader": least_reader(made), "writer": WRITER_FORMAT}
     told = encode_schema(schema)
     manifest = Manifest(1, "create", told, made, time_ms=clock.now_ms(), format=asked)

@@ -23,6 +23,7 @@ import io
 import logging
 import os
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
@@ -33,7 +34,7 @@ from metatable.storage.address import normal, texts
 from metatable.storage.arrays import UInt8s
 from metatable.storage.backend import Backend
 from metatable.storage.counters import Counters
-from metatable.storage.errors import CorruptError, UsageError
+from metatable.storage.errors import AccessError, CorruptError, StoreError, UsageError
 from metatable.storage.listing import Listed
 from metatable.storage.local_files import LocalFiles
 from metatable.storage.object_options import DURABLE, refuse_unknown
@@ -328,6 +329,22 @@ class Store:
             what = "two folders would be one: this file system takes their names for the same"
             expected = "names that differ in more than letter case, or another file system"
             raise UsageError(what, path=path, store=self.uri, expected=expected, found=found)
+
+    def check_refusals(self) -> None:
+        """Raise UsageError where an object store overwrites what `create` may not: some that speak
+        a service's language pass over that condition, and of two writers both would win. Near by
+        the system sees to it. Three requests, one after the other."""
+        if not self.backend.distant:
+            return
+        path = f"{TEMPORARY}/{uuid.uuid4().hex}.tmp"
+        self._count("writes", 2)
+        overwrites = all(self.backend.create(path, body, soon=False) for body in (b"1", b"2"))
+        with suppress(AccessError, StoreError):  # what stays is scratch, which `clean` deletes
+            self.delete([path])
+        if overwrites:
+            what = "this store overwrites what it was told not to"
+            expected = "one that keeps the first of two files of one name (put-if-absent)"
+            raise UsageError(what, path=path, store=self.uri, expected=expected)
 
     def spares(self, path: str) -> bool:
         """Whether a file is not deleted, whoever asks for it: a link leads to it out of the table,

@@ -92,8 +92,9 @@ def adopt_table(
 ) -> Manifest:
     """Version 1 of another writer's table.
 
-    Raises UpgradeError for a table that our writers could not go on with, UsageError for options
-    and for keys that are there twice, ConflictError where somebody else is at work.
+    Raises UpgradeError for a table that our writers could not go on with, UsageError for options,
+    for keys that are there twice, and for a store that knows no put-if-absent, ConflictError where
+    somebody else is at work.
     """
     if store.size(METADATA_TABLE) is not None:
         raise UpgradeError(
@@ -106,6 +107,7 @@ def adopt_table(
     timeline = OtherTimeline.load(store)
     refuse_renamed(store)
     first = _first_version(written, _columns(store, timeline, properties), index, options)
+    store.check_refusals()
     owner = Owner.new(OPERATION)
     try:
         live = live_slices(store, timeline)

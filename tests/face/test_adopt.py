@@ -58,6 +58,7 @@ from tests.index.rows import fitting
 from tests.long import LONG, one_in
 from tests.model import SCHEMA, Model, Row, arrow, check, listed, read_by_hudi, scanned
 from tests.shared import made_once
+from tests.storage.s3_server import serving
 
 FAST = {"durable": "false"}
 SMALL: dict[str, Any] = {"file_rows": 4, "lease_seconds": 0, "hfile_codec": "none"}
@@ -1746,3 +1747,17 @@ def test_an_index_is_changed_for_tables_with_logs_where_it_finds_their_keys(
         check(table, model, probe)
         go_on(number * 4 + 5, number * 4 + 14, number + 5)
     check(table, model)
+
+
+def test_no_table_is_adopted_in_a_store_that_overwrites_what_it_may_not(tmp_path: Path) -> None:
+    grown(tmp_path / "t")
+    files = bytes_of(stripped(tmp_path / "t"))
+    with serving() as server:
+        server.objects = {f"t/{name}": (body, datetime.now(UTC)) for name, body in files.items()}
+        server.overwrites = True
+        with pytest.raises(UsageError, match="overwrites what it was told not to"):
+            metatable.adopt(f"{server.uri}/t", storage_options=server.options)
+        assert server.objects.keys() == {f"t/{name}" for name in files}
+        server.overwrites = False
+        adopted = metatable.adopt(f"{server.uri}/t", storage_options=server.options)
+        assert adopted.verify().findings == ()

@@ -1026,3 +1026,11 @@ def test_wrong_secret_is_told_without_the_services_words() -> None:
             metatable.open(f"{server.uri}/t", server.options)
     assert "\n" not in str(caught.value)
     assert "<" not in str(caught.value)
+
+
+def test_a_store_that_overwrites_what_it_may_not_holds_no_table() -> None:
+    with serving() as server:
+        server.overwrites = True
+        with pytest.raises(UsageError, match="overwrites what it was told not to"):
+            metatable.create(f"{server.uri}/t", SCHEMA, key="id", storage_options=server.options)
+        assert not server.objects

@@ -3,7 +3,8 @@
 `answers` makes the next requests end otherwise: a status and a code (as S3 sends them, in XML),
 or `LOST`, which carries the request out and closes the connection instead of answering.
 `kept` names objects that a request to delete many does not, each with the code it gives for that;
-`kept_once` has the codes that it gives for the next ones, one for each.
+`kept_once` has the codes that it gives for the next ones, one for each. Where it `overwrites`, it
+passes over the condition of a put-if-absent, as some servers do that speak S3's language.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class S3:
     asked: list[tuple[str, str]] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
     kept_once: list[str] = field(default_factory=list)
+    overwrites: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
     port: int = 0
     bucket: str = field(default_factory=lambda: f"{BUCKET}-{uuid.uuid4().hex}")
@@ -42,7 +44,7 @@ class S3:
         """An empty bucket of a new name: what was asked of the old one may still be on its way."""
         with self.lock:
             self.bucket = f"{BUCKET}-{uuid.uuid4().hex}"
-            self.always = None
+            self.always, self.overwrites = None, False
             held = self.objects, self.parts, self.answers, self.asked, self.kept, self.kept_once
             for one in held:
                 one.clear()
@@ -140,7 +142,8 @@ class _Handler(BaseHTTPRequestHandler):
             objects.pop(key, None)
             self._answer(204)
         elif self.command == "PUT":
-            if self.headers.get("if-none-match") == "*" and key in objects:
+            conditional = self.headers.get("if-none-match") == "*" and not self.state.overwrites
+            if conditional and key in objects:
                 self._fail(412, "PreconditionFailed")
                 return
             objects[key] = body, datetime.now(UTC)

@@ -108,6 +108,22 @@ def test_an_object_that_marks_the_folder_is_no_file_in_it(recursive: bool) -> No
         assert store.list("a", recursive) == []
 
 
+def test_a_store_that_overwrites_what_it_may_not_is_refused_by_three_requests() -> None:
+    with serving() as server:
+        store = Store(f"{server.uri}/t", server.options)
+        store.check_refusals()
+        assert [verb for verb, _ in server.asked] == ["PUT", "PUT", "POST"]
+        assert store.counters["store.requests"] == 3
+        assert not server.objects
+        server.overwrites = True
+        with pytest.raises(UsageError, match="overwrites what it was told not to"):
+            store.check_refusals()
+        assert not server.objects
+        server.overwrites, server.kept_once = False, ["AccessDenied"]
+        store.check_refusals()
+        assert len(server.objects) == 1, "scratch, of who may not delete"
+
+
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The addresses for which clients were made, in order."""
