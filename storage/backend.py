@@ -98,6 +98,10 @@ class Backend(Protocol):
         """Delete a file, if it is there."""
         ...
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """`delete` of each of some hundred, in any order."""
+        self.together([partial(self.delete, path) for path in paths])
+
     def dismiss(self) -> None:
         """Delete the root's own folder, and that of half-written files, if nothing is in them."""
         return

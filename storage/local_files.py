@@ -293,6 +293,10 @@ class LocalFiles:
                 return
         self._drop_empty_folders(os.path.dirname(target))
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
     def dismiss(self) -> None:
         self._drop_empty_folders(self._temporary)
         with suppress(OSError):  # it is not empty, or not there

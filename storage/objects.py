@@ -87,6 +87,9 @@ answer the client finds by itself, and repeats."""
 _REFUSED_OF_ONE = ("AccessDenied", "401", "403")
 """The same, of S3 and of Azure, where we are not allowed to."""
 
+_DELETE_MANY = ("s3", "az", "adl:", "abfs")
+"""What addresses begin with of services that delete many objects in one request."""
+
 _NO_SUCH_RANGE = "416"
 """What services say of a range that begins behind the end."""
 
@@ -220,6 +223,31 @@ class Objects(Backend):
     def delete(self, path: str) -> None:
         with self._asking(path):
             self._repeated(partial(self._deleted, path))
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        if len(paths) == 1 or not self._uri.lower().startswith(_DELETE_MANY):
+            super().delete_all(paths)
+            return
+        try:
+            with self._asking(paths[0]):
+                if self._deleted_together(paths):
+                    return
+        except AccessError:
+            in_turn([partial(self.delete, path) for path in paths])  # tells which is refused
+            return
+        except StoreError as error:
+            if _is_silent(error):
+                raise
+        super().delete_all(paths)  # one may be gone, or busy; else this tells which
+
+    def _deleted_together(self, paths: Sequence[str]) -> bool:
+        """False: one is gone, which Azure tells as an error, and of the others nothing."""
+        try:
+            obstore.delete(self._store, [*paths])
+        except FileNotFoundError as error:
+            _check_absence(error)
+            return False
+        return True
 
     def _deleted(self, path: str) -> None:
         try:

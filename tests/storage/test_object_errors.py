@@ -285,6 +285,84 @@ def test_object_that_is_not_deleted_is_an_error(
     assert store.get("a") == b"1"
 
 
+def put_some(s3: S3, **options: str) -> Store:
+    """A store of five objects; nothing is told of how they came."""
+    store = store_of(s3, **options)
+    for name in "abcde":
+        store.put(name, b"1")
+    s3.asked.clear()
+    return store
+
+
+def test_many_objects_are_deleted_by_one_request(s3: S3) -> None:
+    store = put_some(s3)
+    before = store.counters["store.deletes"]
+    store.delete_all(iter([*"abcde", "absent"]))
+    assert s3.asked == [("POST", "")]
+    assert not s3.objects
+    assert store.counters["store.deletes"] - before == 6
+
+
+def test_of_many_more_objects_each_request_takes_as_many_as_it_may(s3: S3) -> None:
+    store_of(s3).delete_all(f"a/{number}" for number in range(2001))
+    assert s3.asked == [("POST", "")] * 3
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("AccessDenied", AccessError), ("InternalError", StoreError)]
+)
+def test_of_many_objects_the_one_that_is_not_deleted_is_told(
+    s3: S3, code: str, kind: type[MetatableError]
+) -> None:
+    store = put_some(s3)
+    s3.kept = {"t/c": code}
+    with pytest.raises(kind, match=rf"path='c' .*{code}"):
+        store.delete_all("abcde")
+    assert [*s3.objects] == ["t/c"]
+
+
+def test_who_may_not_delete_many_objects_asks_for_one_of_them_besides(s3: S3) -> None:
+    store = put_some(s3)
+    s3.always = 403, "AccessDenied"
+    with pytest.raises(AccessError, match=r"path='a' .*AccessDenied"):
+        store.delete_all("abcde")
+    assert s3.asked == [("POST", "")] * 2
+
+
+@pytest.mark.parametrize("code", ["NoSuchKey", "ServiceUnavailable"])
+def test_of_many_objects_one_that_is_gone_or_busy_is_no_error(s3: S3, code: str) -> None:
+    store = put_some(s3, max_retries="2", init_backoff="1ms")
+    s3.kept_once = ["NoSuchKey", code]
+    store.delete_all("abcde")
+    assert not s3.objects
+
+
+def test_of_many_objects_one_that_azure_says_is_gone_is_no_error(
+    s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is an error of its own, and nothing is told of the others: these go together."""
+    store, delete = put_some(s3), obstore.delete
+
+    def deletes(client: Any, paths: Any) -> None:
+        if isinstance(paths, list):
+            raise FileNotFoundError("Object at location t/absent not found")
+        delete(client, paths)
+
+    monkeypatch.setattr(obstore, "delete", deletes)
+    monkeypatch.setattr(objects, "in_turn", lambda _: pytest.fail("one after the other"))
+    store.delete_all([*"abcde", "absent"])
+    assert not s3.objects
+
+
+def test_a_store_that_does_not_answer_is_asked_once_to_delete_many(s3: S3) -> None:
+    store = put_some(s3, max_retries="2", init_backoff="1ms")
+    s3.always = 503, "SlowDown"
+    with pytest.raises(StoreError, match="tried='POST, 3 times"):
+        store.delete_all("abcde")
+    assert s3.asked == [("POST", "")] * 3
+    assert len(s3.objects) == 5
+
+
 @pytest.mark.parametrize(
     "answer",
     [(409, "ConditionalRequestConflict"), (409, "OperationAborted"), (400, "RequestTimeout")],
