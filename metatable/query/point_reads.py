@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from metatable.data.keys.key_texts import identity_columns, key_column, texts_of
 from metatable.data.reading.keyed_rows import Asked
 from metatable.data.reading.proven_rows import rows_of_proven_keys
+from metatable.engine.batches import gathered
 from metatable.engine.local import LocalEngine
 from metatable.index import create_index
 from metatable.index.locations import LOCATION_COLUMN, located_slices
@@ -24,6 +25,10 @@ __all__ = ["read_keys"]
 
 FEW_ROWS = 64 << 10
 """So many keys, which the caller holds, are looked up at once, without a column for locations."""
+
+PART_ROWS, PART_BYTES = 4 << 20, 512 << 20
+"""So many keys that were found, or so many bytes of them, are dealt to their slices together: a
+column of Arrow's has 2 GiB at most."""
 
 
 def read_keys(
@@ -66,19 +71,38 @@ def _found(view: TableView, rows: pa.Table, index: KeyedIndex) -> list[Asked]:
 def _asked(view: TableView, tagged: pa.Table, are_there: bool) -> list[Asked]:
     """The keys of rows with locations by the slice that holds them, with their positions in it
     where the index tells all of these. `are_there`: the index has proven that they are."""
-    if not tagged.num_rows:
-        return []
-    location = tagged[LOCATION_COLUMN].combine_chunks()
-    [keys] = tagged.drop_columns([LOCATION_COLUMN]).combine_chunks().to_batches()
-    texts, _ = texts_of(view.options, view.schema, keys)
+    found: dict[tuple[str, str], list[Asked]] = {}
+    batches = (one for one in tagged.to_batches(max_chunksize=PART_ROWS) if one.num_rows)
+    for part in gathered(batches, PART_ROWS, PART_BYTES):
+        for group, asked in _of_part(view, part, are_there):
+            found.setdefault(group, []).append(asked)
+    return [*map(_in_one, found.values())]
+
+
+def _of_part(
+    view: TableView, part: pa.RecordBatch, are_there: bool
+) -> Iterator[tuple[tuple[str, str], Asked]]:
+    """What `_asked` gives of some of the rows, each with its file group."""
+    location = part[LOCATION_COLUMN]
+    texts, _ = texts_of(view.options, view.schema, part.drop_columns([LOCATION_COLUMN]))
     located = located_slices(view, location)
     order = pa.array(np.concatenate([rows for _, _, rows in located]))
     texts, positions = texts.take(order), pc.struct_field(location, "position").take(order)
-    asked, low = [], 0
-    for _, held, rows in located:
+    low = 0
+    for group, held, rows in located:
         if held is not None:
             own = positions.slice(low, len(rows))
             known = None if own.null_count else own.to_numpy()
-            asked.append(Asked(held, texts.slice(low, len(rows)), are_there, known))
+            yield group, Asked(held, texts.slice(low, len(rows)), are_there, known)
         low += len(rows)
-    return asked
+
+
+def _in_one(parts: Sequence[Asked]) -> Asked:
+    """What several parts ask of a slice, together: it is read once, and gives no row twice, though
+    two of them may ask for one key."""
+    if len(parts) == 1:
+        return parts[0]
+    texts = pa.concat_arrays([one.keys for one in parts])
+    known = [one.positions for one in parts if one.positions is not None]
+    positions = np.concatenate(known) if len(known) == len(parts) else None
+    return Asked(parts[0].of, texts, parts[0].are_there, positions)

@@ -14,6 +14,7 @@ import metatable
 from metatable import AddColumn, RenameColumn, Table
 from metatable.data.base_files import base_file_writer
 from metatable.data.reading import keyed_rows, proven_rows
+from metatable.query import point_reads
 from metatable.storage import cache
 from metatable.storage.parquet import column_pages
 from metatable.storage.parquet.page_places import KeyPages
@@ -266,3 +267,18 @@ def test_few_keys_are_found_among_others_as_many_are(
         told.append((rows.tolist(), distinct))
     expected = [row for row, key in enumerate(raw) if key in {one.encode() for one in asked}]
     assert told == [(expected, len({*asked}))] * 2
+
+
+@pytest.mark.parametrize(("index", "kind"), KINDS)
+def test_keys_looked_up_in_parts_give_each_row_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str, kind: str
+) -> None:
+    """A group is asked once, whatever parts name it: keys may come again."""
+    table = made(tmp_path / "table", index, kind)
+    monkeypatch.setattr(point_reads, "FEW_ROWS", 0)
+    asked = pa.concat_tables([rows(90, 140), rows(280, 310), rows(95, 125)])
+    expected = table.read_keys(asked)
+    monkeypatch.setattr(point_reads, "PART_ROWS", 7)
+    found = table.read_keys(asked)
+    assert len(set(found["id"].to_pylist())) == found.num_rows > 60
+    assert found.sort_by("id").equals(expected.sort_by("id"))
