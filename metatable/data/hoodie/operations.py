@@ -54,7 +54,8 @@ _WORDS = {
 }
 
 SERVING: Final = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
-"""Hudi's words for services, from whose commits its readers do not take the table's columns."""
+"""Hudi's words for services. Their commits tell the columns with which they began; a writer may
+have added some since, and Hudi's readers pass over what they tell."""
 
 
 def hudi_word(operation: str) -> str:

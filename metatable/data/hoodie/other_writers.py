@@ -20,6 +20,7 @@ from metatable.data.columns.avro_schema import from_avro, in_avro
 from metatable.data.columns.schema_text import TableSchema
 from metatable.data.file_groups.slices import DataFile, FileSlice
 from metatable.data.hoodie.commit_metadata import COLUMNS, SCHEMA, CommitMetadata
+from metatable.data.hoodie.operations import SERVING
 from metatable.data.hoodie.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.hoodie.timeline import REPLACING, Instant, Timeline, completed_path, is_moment
 from metatable.storage.errors import ConflictError, CorruptError, UpgradeError
@@ -55,10 +56,6 @@ later: by the first of these that is told. 0.15.0 tells neither of a copy-on-wri
 greater one does, for so nothing that is newer is lost."""
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _TYPES = ("SIMPLE", "COMPLEX", "NON_PARTITION", "GLOBAL_DELETE")
-
-_SERVICES = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
-"""Operations whose commits tell the columns with which they began: a writer may have added some
-since. Hudi's readers pass over what they tell."""
 
 _MUST_BE = {
     "hoodie.table.type": ("COPY_ON_WRITE", "only copy-on-write tables are adopted"),
@@ -306,7 +303,7 @@ def schema_of(store: Store, timeline: OtherTimeline, properties: TableProperties
     for one in reversed(timeline.commits):
         body = _metadata(store, one)
         told, path = body.extra.get(SCHEMA), completed_path(one.time, one.action)
-        if told and body.operation not in _SERVICES:
+        if told and body.operation not in SERVING:
             return from_avro(told, path)
         if told:
             by_services.append((told, path))
