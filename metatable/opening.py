@@ -53,6 +53,7 @@ def create(
     of its store.
     `schema`: the table's columns. `key`: those that identify a row; `partition_by`: those that name
     its partition; `ordering`: of rows with one key, the greatest value in this column wins.
+    A timestamp that orders a merge-on-read table is stored in microseconds.
     `index`: `metadata_bloom`, `bloom`, `record`, `hbase`, `bucket`, or a name that was registered.
     `table_type`: `cow` (copy-on-write), where commits write file groups anew, or `mor`
     (merge-on-read), where they put logs on top of them, which readers merge and `compact_logs`
@@ -85,6 +86,7 @@ def create(
     made = Options.create(name, schema.names, options=options, **given)  # type: ignore[arg-type]
     kept = partitions_of(made, create_index(made))
     made = made.keeping({one.name: one.bucket_count for one in kept})
+    schema = _ordered(schema, made)
     KeyGenerator(made, schema)
     check_ordering(schema, ordering)
     check_clustered(TableSchema.of(schema), made, made.cluster_by)
@@ -100,6 +102,18 @@ def create(
     if not store.create(PROPERTIES_PATH, properties):  # last: with it, the table is there
         raise ConflictError("somebody else has just created this table: open it", path=store.uri)
     return Table(store)
+
+
+def _ordered(schema: pa.Schema, options: Options) -> pa.Schema:
+    """The columns, the ordering one in microseconds if it has moments and logs go by it: Hudi 0.15
+    on Spark reads base files so, and compares numbers, so that milliseconds of logs always lose."""
+    if options.ordering is None or not (options.has_logs and options.hudi_readable):
+        return schema
+    place = schema.get_field_index(options.ordering)
+    field = schema.field(place)
+    if not pa.types.is_timestamp(field.type):
+        return schema
+    return schema.set(place, field.with_type(pa.timestamp("us", field.type.tz)))
 
 
 def _refuse_others(store: Store) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -337,6 +338,38 @@ def test_tables_with_logs_ask_for_who_knows_them(table: Table) -> None:
     newest = load_newest(Store(table.uri))
     assert newest is not None
     assert newest.format["reader"] == 8
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_rows_of_a_table_with_logs_are_ordered_by_microseconds(
+    tmp_path: Path, unit: str, zone: str | None
+) -> None:
+    """Hudi 0.15.0 on Spark takes no row of a log for later by milliseconds."""
+    kind, micros = pa.timestamp(unit, zone), pa.timestamp("us", zone)
+    schema = pa.schema([("id", pa.int64()), ("at", kind), ("seen", kind), ("v", pa.int64())])
+    usual = pa.timestamp({"s": "ms", "ns": "us"}.get(unit, unit), zone)
+
+    def made(name: str, ordering: str | None = "at", **more: Any) -> Table:
+        words = {"key": "id", "ordering": ordering, "storage_options": FAST} | more
+        return metatable.create(tmp_path / name, schema, **words)
+
+    table = made("mor", table_type="mor")
+    assert table.schema.types == [pa.int64(), micros, usual, pa.int64()]
+    for one in (
+        made("cow"),
+        made("unordered", None, table_type="mor"),
+        made("by_number", "v", table_type="mor"),
+        made("alone", table_type="mor", options={"hudi_readable": False}),
+    ):
+        assert one.schema.types == [pa.int64(), usual, usual, pa.int64()]
+    days = [datetime(2024, 1, day, tzinfo=UTC if zone else None) for day in (2, 3, 1)]
+    for v, day in enumerate(days):
+        given = [{"id": 1, "at": day, "seen": day, "v": v}]
+        table.upsert(pa.Table.from_pylist(given, schema))
+    [found] = table.scan().to_arrow().to_pylist()
+    assert found == {"id": 1, "at": days[1], "seen": days[1], "v": 1}
+    assert metatable.open(tmp_path / "mor", FAST).schema == table.schema
 
 
 def test_what_is_no_table_type_is_refused(table_uri: str) -> None:

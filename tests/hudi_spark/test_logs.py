@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
 import metatable
-from metatable import WidenColumn
+from metatable import WidenColumn, opening
 from tests.hudi_spark.histories import FAST, STEPS, Kind, history, rows
 from tests.hudi_spark.session import HudiOnSpark
 from tests.hudi_spark.test_reads import as_rows
@@ -104,3 +105,55 @@ def test_a_table_with_logs_whose_columns_were_widened_is_read(
     expected = table.scan().to_arrow().sort_by("id").to_pylist()
     found = hudi.read(table_uri).select(old.names).sort_by("id")
     assert found.to_pylist() == expected
+
+
+@pytest.mark.parametrize("log_format", ["avro", "parquet"])
+@pytest.mark.parametrize("before", [False, True], ids=["new", "widened"])
+def test_rows_are_ordered_by_moments_given_in_milliseconds(
+    hudi: HudiOnSpark,
+    table_uri: str,
+    log_format: str,
+    before: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a table in which they are kept as such, as all once were, 0.15.0 shows rows of base files
+    in place of those of logs, at moments of far away."""
+    kind, widened = pa.timestamp("ms", "UTC"), pa.timestamp("us", "UTC")
+    within = {"seen": kind, "s": pa.struct([("at", kind)]), "l": pa.list_(kind)}
+    schema = pa.schema({"id": pa.string(), "city": pa.string(), "at": kind, **within})
+    words = {"key": "id", "partition_by": "city", "ordering": "at", "table_type": "mor"}
+    with monkeypatch.context() as patch:
+        if before:
+            patch.setattr(opening, "_ordered", lambda schema, options: schema)
+        options = {"log_format": log_format}
+        table = metatable.create(table_uri, schema, options=options, storage_options=FAST, **words)
+    assert table.schema.field("at").type == (kind if before else widened)
+
+    def upsert(day: int, *ids: str) -> None:
+        at = datetime(2024, 1, day, tzinfo=UTC)
+        row = {"at": at, "seen": at, "s": {"at": at}, "l": [at]}
+        given = [{"id": one, "city": one[0], **row} for one in ids]
+        table.upsert(pa.Table.from_pylist(given, schema))
+
+    def ours() -> list[Row]:
+        found: list[Row] = table.scan().to_arrow().sort_by("id").to_pylist()
+        return found
+
+    def theirs() -> list[Row]:
+        found: list[Row] = hudi.read(table_uri).select(schema.names).sort_by("id").to_pylist()
+        return found
+
+    upsert(2, "a1", "a2", "b1")
+    upsert(3, "a1")
+    upsert(1, "a2")
+    if before:
+        if hudi.is_old:
+            with pytest.raises(OverflowError):
+                theirs()
+        else:
+            assert theirs() == ours()
+        assert table.alter(WidenColumn("at", widened)).files == 1
+    assert theirs() == ours()
+    upsert(4, "a2", "b1")
+    assert theirs() == ours()
+    assert [row["at"].day for row in ours()] == [3, 4, 4]

@@ -428,6 +428,7 @@ def test_what_spark_has_no_type_for_is_written_back(
     schema = pa.schema(
         {
             "id": pa.string(),
+            "n": pa.int64(),
             "digest": pa.binary(2),
             "at": pa.timestamp("ms"),
             "inner": pa.struct([("d", pa.list_(pa.binary(3))), ("t", pa.timestamp("ms", "UTC"))]),
@@ -439,24 +440,24 @@ def test_what_spark_has_no_type_for_is_written_back(
         tmp_path / "t",
         schema,
         key="id",
-        ordering="at",
+        ordering="n",
         table_type=table_type,
         storage_options={"durable": "false"},
     )
     held = [
-        {"id": "a", "digest": b"12", "at": 1, "inner": {"d": [b"abc", None], "t": 5000}},
-        {"id": "b", "digest": None, "at": 2000, "inner": None},
+        {"id": "a", "n": 1, "digest": b"12", "at": 1, "inner": {"d": [b"abc", None], "t": 5000}},
+        {"id": "b", "n": 2000, "digest": None, "at": 2000, "inner": None},
     ]
     given = pa.Table.from_pylist(held, schema)
     table.insert(given)
     text = "named_struct('d', array(cast('abc' as binary), null), 't', timestamp_millis(5000))"
     frame = spark.createDataFrame(
-        [("a", 2, "34"), ("b", 1999, "56")], "id string, at int, d string"
+        [("a", 2, "34"), ("b", 1999, "56")], "id string, n bigint, d string"
     )
-    digest, moment = "cast(d as binary) as digest", "timestamp_millis(at)::timestamp_ntz as at"
-    done = table.upsert(frame.selectExpr("id", digest, moment, f"{text} as inner"))
+    digest, moment = "cast(d as binary) as digest", "timestamp_millis(n)::timestamp_ntz as at"
+    done = table.upsert(frame.selectExpr("id", "n", digest, moment, f"{text} as inner"))
     assert (done.updated, done.stale, done.engine) == (1, 1, "local" if near else "spark")
-    expected = pa.Table.from_pylist([held[0] | {"digest": b"34", "at": 2}, held[1]], schema)
+    expected = pa.Table.from_pylist([held[0] | {"n": 2, "digest": b"34", "at": 2}, held[1]], schema)
     assert table.scan().to_arrow().sort_by("id").equals(expected)
     for changed in (
         "cast('123' as binary) as digest",
@@ -464,5 +465,5 @@ def test_what_spark_has_no_type_for_is_written_back(
     ):
         others = [digest] if changed.endswith("at") else [moment]
         with pytest.raises(UsageError, match=r"another (size|type) than the table"):
-            table.upsert(frame.selectExpr("id", changed, *others))
+            table.upsert(frame.selectExpr("id", "n", changed, *others))
     assert table.verify().findings == ()

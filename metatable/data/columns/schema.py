@@ -16,7 +16,8 @@ and so a Hudi commit, calls the type (`avro_schema.py`):
     struct<...>                        record
 
 Narrower integers and half floats are widened, seconds become milliseconds, nanoseconds become
-microseconds (only where nothing is lost), other zones become UTC, which keeps the instant.
+microseconds (only where nothing is lost), other zones become UTC, which keeps the instant. What
+orders the rows of logs becomes microseconds, too (`opening.py`).
 Five string columns of Hudi's, `META_COLUMNS`, stand before these in every data file.
 """
 
