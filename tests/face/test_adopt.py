@@ -36,6 +36,8 @@ from metatable import ConflictError, CorruptError, StoreError, Table, UpgradeErr
 from metatable.compaction.checks.held_slices import damage_of
 from metatable.data.columns.schema_changes import ColumnChange
 from metatable.data.file_groups.slices import DataFile
+from metatable.data.hoodie.other_writers import OtherTimeline, schema_of
+from metatable.data.hoodie.properties import TableProperties
 from metatable.data.hoodie.savepoint_metadata import _SCHEMA, is_of_metatable
 from metatable.data.hoodie.timeline_records import decoded, encoded
 from metatable.engine.local import LocalEngine
@@ -643,6 +645,24 @@ def test_a_clustering_tells_the_columns_where_nobody_else_does(theirs: str) -> N
     created = {"name": "t", "type": "record", "fields": [{"name": "id", "type": "string"}]}
     with_properties(theirs, hoodie__table__create__schema=json.dumps(created))
     assert "new" in adopt(theirs).schema.names
+
+
+def test_a_commit_that_a_savepoint_kept_tells_no_columns_before_a_clustering(theirs: str) -> None:
+    """What was archived between them may have brought some."""
+    home = Path(theirs, ".hoodie")
+    old = max(home.glob("*.commit"))
+    body = old.read_text()
+    with_columns(theirs, new="long")
+    clustered(theirs, "20990101000000000", "CLUSTER")
+    old.write_text(body)
+    for path in home.glob("[0-9]*"):
+        if path.name[:17] not in (old.name[:17], "20990101000000000"):
+            path.unlink()  # archived
+    for end in (".savepoint.inflight", ".savepoint"):
+        home.joinpath(f"{old.name[:17]}{end}").touch()
+    store = Store(theirs)
+    properties = TableProperties.decode((home / "hoodie.properties").read_bytes())
+    assert "new" in schema_of(store, OtherTimeline.load(store), properties).names
 
 
 def record_of(name: str, **fields: str) -> dict[str, Any]:

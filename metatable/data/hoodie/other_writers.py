@@ -303,10 +303,12 @@ def schema_of(store: Store, timeline: OtherTimeline, properties: TableProperties
     for one in reversed(timeline.commits):
         body = _metadata(store, one)
         told, path = body.extra.get(SCHEMA), completed_path(one.time, one.action)
-        if told and body.operation not in SERVING:
+        if not told:
+            continue
+        is_sure = one.time >= timeline.unsure or not by_services  # or a newer one may be archived
+        if body.operation not in SERVING and is_sure:
             return from_avro(told, path)
-        if told:
-            by_services.append((told, path))
+        by_services.append((told, path))
     if by_services:
         return from_avro(*by_services[0])
     told = properties.values.get("hoodie.table.create.schema")
