@@ -213,6 +213,8 @@ def _private(listed: Listed, kept: Kept, now: float) -> Suspect | None:
     if told is None or _is_kept(*told, listed, kept, now):
         return None
     kind, named = told
+    if kind in (FileKind.MARKERS, FileKind.SCRATCH) and _marks_a_folder(listed):
+        return None
     if kind in (FileKind.HFILES, FileKind.PAGES):
         owner = _owner(listed.name)
     elif kind is FileKind.SCRATCH:
@@ -220,6 +222,12 @@ def _private(listed: Listed, kept: Kept, now: float) -> Suspect | None:
     else:
         owner = named if kind in (*NAMED_BY_INSTANT, FileKind.RINGS) else ""
     return Suspect(listed.path, listed.size_bytes, kind, owner)
+
+
+def _marks_a_folder(listed: Listed) -> bool:
+    """Whether it is an empty object by which some tools mark a folder. It is called as that is,
+    with a slash behind, which no name of ours has: so nothing deletes it."""
+    return not listed.size_bytes and "." not in listed.name
 
 
 def _is_kept(kind: FileKind, named: str, listed: Listed, kept: Kept, now: float) -> bool:

@@ -24,7 +24,7 @@ from typing import Any
 
 from metatable.compaction.merging.compact import Compact
 from metatable.compaction.service import NothingDue
-from metatable.data.hoodie.timeline import Timeline
+from metatable.data.hoodie.timeline import Timeline, completed_of
 from metatable.engine.protocol import Engine
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.known_commits import CommitSum
@@ -140,6 +140,8 @@ def _border(transaction: Transaction) -> tuple[str, tuple[str, ...]]:
         return "", ()
     timeline = Timeline(transaction.store).load()
     writers = leased(transaction.store)  # no file of theirs is live
+    if writers & completed_of(timeline):  # who may delete nothing leaves one, and cannot archive
+        return "", ()
     ends = {*base.withdrawn, *base.held, *writers}
     border = first_part(timeline, archivable(timeline, base.options.timeline_commits, ends))
     return border, archived_by(timeline, border)

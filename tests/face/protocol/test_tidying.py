@@ -10,12 +10,13 @@ import pytest
 
 import metatable
 from metatable import AccessError, StoreError, Table
+from metatable.compaction.merging import upkeep
 from metatable.engine.local import LocalEngine
 from metatable.metadata.manifests.home import HOME
 from metatable.metadata.manifests.leases import LEASES, SERVICES, leased
 from metatable.metadata.manifests.leases import serving as serving_now
 from metatable.storage.errors import MetatableError
-from metatable.storage.store import Store
+from metatable.storage.store import TEMPORARY, Store
 from metatable.write.commit_pass import write
 from tests.face.protocol.making import FAST, recover, rows
 from tests.faults import watched
@@ -123,12 +124,36 @@ def test_who_may_not_delete_may_write() -> None:
         assert table.verify().findings == ()
 
 
+def test_who_may_not_delete_archives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version would have a step that the store does not do, and no other one could follow."""
+    monkeypatch.setattr(upkeep, "MOST_ARCHIVED", 1)
+    with serving() as server:
+        options = server.options
+        own = {"timeline_commits": 2, "upkeep_files": 1}
+        table = metatable.create(
+            f"{server.uri}/t", SCHEMA, key="id", options=own, storage_options=options
+        )
+        table.set_options({"upkeep_files": 0})
+        for number in range(6):
+            table.upsert(arrow(rows(0, 2, number)))
+        table.set_options({"upkeep_files": 1})
+        server.kept_once = ["AccessDenied"] * 10_000
+        for number in range(6):
+            table.upsert(arrow(rows(0, 2, 10 + number)))
+            upkeep.keep_up(Store(table.uri, options), LocalEngine(1))
+        server.kept_once.clear()
+        table.upsert(arrow(rows(0, 2, 20)))
+        assert upkeep.keep_up(Store(table.uri, options), LocalEngine(1))
+        assert values(table) == {"k00": 20, "k01": 20}
+
+
 def test_objects_that_mark_folders_are_nobody_s_leases() -> None:
     with serving() as server:
         options = server.options
         table = metatable.create(f"{server.uri}/t", SCHEMA, key="id", storage_options=options)
         table.insert(arrow(rows(0, 2, 1)))
-        for folder in (LEASES, SERVICES, f"{HOME}/manifest", f"{HOME}/commits", ".hoodie"):
+        below = f"{MARKERS}/20260101000000000/city=ny", f"{TEMPORARY}/clean/a"
+        for folder in (LEASES, SERVICES, f"{HOME}/manifest", f"{HOME}/commits", ".hoodie", *below):
             server.objects[f"t/{folder}/"] = b"", datetime(2026, 1, 1, tzinfo=UTC)
         store = Store(table.uri, options)
         assert leased(store) == frozenset() == serving_now(store)
