@@ -109,10 +109,10 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         bucket, _, key = unquote(parts.path).lstrip("/").partition("/")
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        if bucket.startswith(f"{BUCKET}-") and bucket != self.state.bucket:
-            self._fail(404, "NoSuchBucket")  # somebody tries a server again that had this port
-            return
         with self.state.lock:
+            if bucket.startswith(f"{BUCKET}-") and bucket != self.state.bucket:
+                self._fail(404, "NoSuchBucket")  # of a test before, or of one that had this port
+                return
             if bucket == self.state.bucket:  # a client may come back to a port that another had
                 self.state.asked.append((self.command, key))
             told = self.state.answers.pop(0) if self.state.answers else self.state.always
