@@ -20,18 +20,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.engine.matching import hashes_of
 from metatable.engine.partitions import pieces
 from metatable.engine.protocol import TASK_COLUMN, Engine, Task
 from metatable.storage.counters import Counters
-from metatable.storage.hashing import xxh64
 
 __all__ = ["Sums", "added_up", "folded"]
 
 MOST_TOLD = 1 << 21
 """Of so many rows no more can be told: some hundred MiB, of names and numbers. A limit of Spark's,
 for each job, is 1 GiB."""
-
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +83,7 @@ def _dealt(
 ) -> Iterator[pa.RecordBatch]:
     """Task: what `task` tells, and which of so many tasks adds it up."""
     for batch in task(batches, counters):
-        hashes = np.zeros(batch.num_rows, np.uint64)
-        for name in thing:
-            hashes = hashes * _ODD + xxh64(pc.fill_null(batch[name], ""), 0)
-        places = (hashes % np.uint64(tasks)).astype(np.int32)
+        places = (hashes_of(batch, thing) % np.uint64(tasks)).astype(np.int32)
         yield batch.append_column(TASK_COLUMN, pa.array(places))
 
 
