@@ -88,25 +88,28 @@ def test_east_of_utc_old_logs_lie_on_new_base_files(hudi: HudiOnSpark, table_uri
         assert found(hudi, table_uri) == {"a": 3, "b": 3}
 
 
-def test_west_of_utc_new_logs_lie_on_old_base_files(
-    hudi: HudiOnSpark, table_uri: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("where", "anew", "told"),
+    [
+        ("America/New_York", timedelta(hours=6), timedelta(hours=6, milliseconds=300)),
+        ("UTC", timedelta(seconds=6, milliseconds=200), timedelta(seconds=6)),
+    ],
+    ids=["west of UTC", "whole seconds"],
+)
+def test_new_logs_lie_on_old_base_files_where_a_commit_seems_to_end_before_it_begins(
+    hudi: HudiOnSpark,
+    table_uri: str,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    anew: timedelta,
+    told: timedelta,
 ) -> None:
-    anew = NOON + timedelta(hours=6)
-    table = written_at(table_uri, monkeypatch, anew, anew + timedelta(milliseconds=300))
-    with zone(hudi, "UTC"):
-        assert found(hudi, table_uri) == {"a": 3, "b": 2}
-    with zone(hudi, "America/New_York"):
-        assert found(hudi, table_uri) == {"a": 3 if hudi.is_old else 2, "b": 2}
-        table.clean(versions=1, hours=0)
-        assert found(hudi, table_uri) == {"a": 3, "b": 2}
-
-
-def test_of_a_store_that_tells_whole_seconds_a_quick_commit_ends_before_it_begins(
-    hudi: HudiOnSpark, table_uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    anew = NOON + timedelta(seconds=6, milliseconds=200)
-    table = written_at(table_uri, monkeypatch, anew, anew.replace(microsecond=0))
-    with zone(hudi, "UTC"):
+    """West of UTC; and of a quick commit on a store that tells whole seconds, in any zone."""
+    table = written_at(table_uri, monkeypatch, NOON + anew, NOON + told)
+    if where != "UTC":
+        with zone(hudi, "UTC"):
+            assert found(hudi, table_uri) == {"a": 3, "b": 2}
+    with zone(hudi, where):
         assert found(hudi, table_uri) == {"a": 3 if hudi.is_old else 2, "b": 2}
         table.clean(versions=1, hours=0)
         assert found(hudi, table_uri) == {"a": 3, "b": 2}
