@@ -82,11 +82,11 @@ class Savepoint(Service[SavepointPlan]):
     def work(
         self, engine: Engine[Any], snapshot: Snapshot, plan: SavepointPlan, owner: Owner
     ) -> Outcome:
-        pin, store, oldest = plan.pin, snapshot.store, snapshot.manifest.oldest
-        held = Snapshot(store, load_version(store, pin.version, oldest)).slices()
+        pin, store, newest = plan.pin, snapshot.store, snapshot.manifest
+        held = Snapshot(store, load_version(store, pin.version, newest.oldest)).slices()
         time_ms = clock.now_ms()
         body = savepoint_metadata(list(held), time_ms, self.note)
-        is_kept = any(one.version == pin.version for one in snapshot.manifest.pins.values())
+        is_kept = any(one.version == pin.version for one in newest.pins.values())
         root = None if is_kept else store.get(version_path(pin.version))
         if root is not None:
             store.put(saved_path(pin.version), root)

@@ -5,8 +5,8 @@
 
 Tasks get large batches, in the types that the driver knew, and none where a partition has no rows.
 A worker runs one task at a time, and lives on for others (`spark.python.worker.reuse`): an executor
-has as many as it has cores, each with caches of its own, which hold less. Whatever a task
-counts stays in the worker, unless it travels as rows: `counters_last`.
+has as many as it has cores, each with caches of its own, which hold less. Whatever a task counts
+stays in the worker, unless it travels as rows: `counters_last`.
 """
 
 from __future__ import annotations
