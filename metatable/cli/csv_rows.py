@@ -2,8 +2,8 @@
 
 Columns of the table are read in its types: dates as 2026-01-31, times as 13:45:00, timestamps as
 2026-01-31T13:45:00 (with Z or +01:00 exactly where the column has a zone), binaries as base64.
-Other columns are guessed. A CSV file cannot hold lists, maps and structs. Columns that are not read
-may hold any bytes.
+Other columns are guessed, where 007 is a text. A CSV file cannot hold lists, maps and structs.
+Columns that are not read may hold any bytes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import pyarrow.csv
 
 from metatable.cli.csv_lines import Source
 from metatable.cli.csv_quotes import Quotes
+from metatable.cli.csv_texts import columns_of_texts
 from metatable.storage.errors import UsageError
 
 __all__ = ["Chosen", "base64_decoded", "columns_read", "read", "wide"]
@@ -136,7 +137,10 @@ def read(
         head = buffered.read(HEAD_BYTES)
         names = _names(head, delimiter)
         end = _End(len(names), delimiter)
-        converting = _converting(_types(names, schema, chosen), nulls)
+        types = _types(names, schema, chosen)
+        texts = columns_of_texts(_text(head), delimiter, nulls, types)
+        types |= dict.fromkeys(texts, pa.string())
+        converting = _converting(types, nulls)
         read = _read(_Lent(head, buffered, end, quotes), parsing, converting)
         found = next(read)
         wanted = columns_read(found, chosen, file)
@@ -207,9 +211,13 @@ def _read(
 
 def _names(head: bytes, delimiter: str) -> list[str]:
     """The columns, as the first line tells them; none where it does not end here."""
-    text = io.StringIO(head.decode("utf-8-sig", "replace"), newline="")
+    text = io.StringIO(_text(head), newline="")
     names = next(filter(None, csv.reader(text, delimiter=delimiter)), [])
     return names if len(head) < HEAD_BYTES or text.tell() < len(text.getvalue()) else []
+
+
+def _text(head: bytes) -> str:
+    return head.decode("utf-8-sig", "replace")
 
 
 def _parsing(delimiter: str) -> pa.csv.ParseOptions:

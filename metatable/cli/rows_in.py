@@ -171,9 +171,12 @@ def _stream(paths: Sequence[str], given: Given, shown: Progress) -> Iterator[pa.
 
 
 def _behind(given: Given, first: pa.Schema) -> Given:
-    """How a file behind the first is read: one of lines that are given back has its columns."""
+    """How a file behind the first is read: one of lines that are given back has its columns, any
+    other what were texts in it as texts."""
     if given.absent is not Absent.LEFT_OUT:
-        return given
+        known = given.schema or pa.schema([])
+        texts = (one for one in first if one.type == pa.string() and one.name not in known.names)
+        return replace(given, schema=pa.schema([*known, *texts]))
     return replace(given, schema=first, required=frozenset(), absent=Absent.NULL)
 
 

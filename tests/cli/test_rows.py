@@ -677,6 +677,28 @@ def test_rows_go_on_a_chunk_at_a_time(
     assert 2 <= file.num_row_groups <= 3
 
 
+@pytest.mark.parametrize("text", ["007", "00", "-01", "00.5", "9223372036854775808", "9" * 5000])
+def test_numbers_that_are_texts_are_guessed_as_texts(run: Words, tmp_path: Path, text: str) -> None:
+    """Arrow takes these for 7, 0, -1, 0.5 and floats, which nobody turns back."""
+    like = write(tmp_path / "a.csv", f"id,code\nx,1\ny,{text}\n")
+    behind = write(tmp_path / "b.csv", "id,code\nz,8\n")
+    table = str(tmp_path / "t")
+    run("create", table, "--like", like, "--key", "id")
+    run("insert", table, like, behind)
+    assert {row["id"]: row["code"] for row in run.objects("scan", table)} == {
+        "x": "1",
+        "y": text,
+        "z": "8",
+    }
+
+
+def test_numbers_that_are_numbers_are_guessed_as_numbers(run: Words, tmp_path: Path) -> None:
+    cells = "0,-0,0.5,1e3,9223372036854775807,-9223372036854775808,000\n"
+    like = write(tmp_path / "a.csv", f"a,b,c,d,e,f,g\n{cells}")
+    made = inferred_schema(like)
+    assert made.types == [*[pa.int64()] * 2, *[pa.float64()] * 2, *[pa.int64()] * 2, pa.string()]
+
+
 def test_create_by_schema_file_options_and_likeness(run: Words, tmp_path: Path) -> None:
     columns = write(
         tmp_path / "columns", "# what it holds\nid: string not null  # the key\nn: int\n"
