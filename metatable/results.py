@@ -384,8 +384,10 @@ class DataFiles(Sequence[DataFile | LogFile]):
         return _file(self.paths[at].as_py(), int(self.sizes[at]), int(self.row_counts[at]))
 
     def __iter__(self) -> Iterator[DataFile | LogFile]:
-        columns = self.paths.to_pylist(), self.sizes.tolist(), self.row_counts.tolist()
-        return map(_file, *columns)
+        for begin in range(0, len(self), _AT_ONCE):
+            some = slice(begin, begin + _AT_ONCE)
+            sizes, counts = self.sizes[some].tolist(), self.row_counts[some].tolist()
+            yield from map(_file, self.paths[some].to_pylist(), sizes, counts)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, DataFiles) and self.root != other.root:
@@ -406,6 +408,9 @@ class DataFiles(Sequence[DataFile | LogFile]):
 
 _SHOWN = 10
 """Files that a repr names."""
+
+_AT_ONCE = 4096
+"""Files whose names are made texts together."""
 
 
 def _file(path: str, size_bytes: int, row_count: int) -> DataFile | LogFile:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import metatable
-from metatable import col
+from metatable import col, results
 from metatable.data.base_files import base_file
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.query import scan as scan_module
@@ -155,6 +155,16 @@ def test_uris_of_an_object_store_are_urls_of_its_scheme() -> None:
     one = np.array([7])
     files = DataFiles("s3://bucket/rides", pa.array([f"city=Ulm/{name}"]), one, one)
     assert files.uris == [f"s3://bucket/rides/city=Ulm/{name}"]
+
+
+def test_files_become_objects_in_parts(
+    table: metatable.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "_AT_ONCE", 2)
+    files = table.files()
+    assert len(files) > 2
+    assert list(files) == [files[place] for place in range(len(files))]
+    assert list(files[:0]) == []
 
 
 # Scans, by name of who takes them
