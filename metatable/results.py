@@ -80,7 +80,7 @@ class WriteResult(RowCounts):
 class Fault(StrEnum):
     """What can be wrong with a table: all kinds of faults that `verify` tells apart.
 
-    README, "Repair", says what each one is, and what `repair` does about it.
+    docs/repair.md says what each one is, and what `repair` does about it.
     """
 
     PROPERTIES = "properties"

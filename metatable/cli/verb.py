@@ -13,8 +13,9 @@ To add one, write its function and say it in the `register` of a module of verbs
         print_result(done, args)                           # text, or the object of --json
         return FINE
 
-and name it in README and its test. `metatable --help` has to be fast: a module of verbs imports
-nothing that loads pyarrow, but in its functions (`metatable.open` loads what it needs).
+and name it in docs/command-line.md and its test. `metatable --help` has to be fast: a module of
+verbs imports nothing that loads pyarrow, but in its functions (`metatable.open` loads what it
+needs).
 """
 
 from __future__ import annotations

@@ -7,5 +7,5 @@
     verify.py    verify: the faults of any writer's file; inspect.py: its facts
     reading/, writing/    what only one of the two needs
 
-An example that runs is in the README, "HFiles alone".
+An example that runs is in docs/hfiles.md.
 """

@@ -1,4 +1,4 @@
-"""What README says of the `hudi` wheel while a compaction of logs waits."""
+"""What docs/hudi-readers.md says of the `hudi` wheel while a compaction of logs waits."""
 
 from __future__ import annotations
 

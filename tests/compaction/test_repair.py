@@ -100,8 +100,8 @@ CASES = [
 """In the short run with one table each: neighbours are alike, and have tables of both types."""
 
 
-def test_readme_tells_of_each_kind() -> None:
-    told = Path(__file__).resolve().parents[2].joinpath("README.md").read_text("utf-8")
+def test_the_guide_tells_of_each_kind() -> None:
+    told = Path(__file__).resolve().parents[2].joinpath("docs/repair.md").read_text("utf-8")
     kinds = re.findall(r"^\| `([a-z-]+)` \| .* \| .* \|$", told, re.M)
     assert [one for one in kinds if one in set(metatable.results.Fault)] == [
         str(one) for one in metatable.results.Fault

@@ -197,8 +197,8 @@ def test_a_value_that_is_refused_is_told_what_values_may_not_have() -> None:
         with pytest.raises(UsageError) as refused:
             generator("a", "p").partition_paths(batch(p=[f"a{sign}b"]))
         assert refused.value.facts["expected"] == told
-    readme = Path(__file__).resolve().parents[2].joinpath("README.md").read_text("utf-8")
-    assert told.partition("none of ")[2] in readme
+    guide = Path(__file__).resolve().parents[2].joinpath("docs/verbs.md").read_text("utf-8")
+    assert told.partition("none of ")[2] in guide
     with pytest.raises(UsageError, match=r"expected='none of \., \.\., __HIVE_DEFAULT"):
         generator("a", "p").partition_paths(batch(p=[".."]))
 

@@ -1,4 +1,4 @@
-"""Timestamps within others, in logs: what README says of the `hudi` wheel."""
+"""Timestamps within others, in logs: what docs/hudi-readers.md says of the `hudi` wheel."""
 
 from __future__ import annotations
 

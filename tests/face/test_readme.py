@@ -1,4 +1,4 @@
-"""The README's promises: its ten lines run, its commands exist, its names are the code's."""
+"""What README and docs/ promise: examples run, commands and links are there, names the code's."""
 
 from __future__ import annotations
 
@@ -17,23 +17,30 @@ from metatable.index import create_index
 from tests.index.rows import fitting
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TEXT = (ROOT / "README.md").read_text("utf-8")
-FIRST_SCREEN = TEXT.partition("\n---\n")[0]
-
-
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text("utf-8")
+    for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+}
+README = PAGES["README.md"]
+FIRST_SCREEN = README.partition("\n---\n")[0]
+EXAMPLES = {
+    f"{name}, {number}": example
+    for name, text in PAGES.items()
+    for number, example in enumerate(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S))
+}
 
 
 def test_the_first_example_is_ten_lines() -> None:
-    assert EXAMPLES[0] in FIRST_SCREEN
-    assert len(EXAMPLES[0].splitlines()) <= 12
+    first = EXAMPLES["README.md, 0"]
+    assert first in FIRST_SCREEN
+    assert len(first.splitlines()) <= 12
 
 
-@pytest.mark.parametrize(
-    "example",
-    EXAMPLES,
-    ids=["a table", "columns", "merge-on-read", "an index", "buckets", "adopted", "an hfile"],
-)
+def test_there_are_as_many_examples_as_ever() -> None:
+    assert len(EXAMPLES) >= 7
+
+
+@pytest.mark.parametrize("example", EXAMPLES.values(), ids=list(EXAMPLES))
 def test_examples_run_and_print_what_they_say(tmp_path: Path, example: str) -> None:
     lines = example.splitlines()
     ran = subprocess.run(
@@ -61,19 +68,40 @@ def test_the_first_screen_is_one() -> None:
 
 def test_its_make_commands_are_targets() -> None:
     targets = re.findall(r"^([\w-]+):(?!=)", (ROOT / "Makefile").read_text(), re.M)
-    commands = re.findall(r"^make ([\w-]+)", TEXT, re.M)
-    assert commands == ["demo", "test"]
-    assert set(commands) <= set(targets)
+    assert re.findall(r"^make ([\w-]+)", README, re.M) == ["demo", "test"]
+    commands = re.findall(r"`make ([\w-]+)", "".join(PAGES.values()))
+    assert {"demo", "test", "test-long", "hudi-spark", *commands} <= set(targets)
 
 
-def test_files_that_it_points_to_are_there() -> None:
-    places = re.findall(r"\]\(([^)]+)\)", TEXT)
-    assert len(places) >= 4
-    assert [place for place in places if not (ROOT / place).is_file()] == []
+@pytest.mark.parametrize("name", PAGES)
+def test_places_that_a_page_points_to_are_there(name: str) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", _prose(PAGES[name]))
+    assert len(links) >= 20 or name != "README.md"
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = (ROOT / name).parent / path if path else ROOT / name
+        assert target.is_file(), link
+        assert not anchor or anchor in _anchors(target.read_text("utf-8")), link
+
+
+def test_the_guide_names_each_page() -> None:
+    named = set(re.findall(r"\]\((\S+\.md)\)", PAGES["docs/README.md"]))
+    assert named == {"../README.md"} | {path.name for path in ROOT.glob("docs/[a-z]*.md")}
+
+
+def _prose(text: str) -> str:
+    """Without blocks of code."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+
+
+def _anchors(text: str) -> set[str]:
+    """Of headings, as those who show Markdown make them."""
+    headings = re.findall(r"^#+ (.+)$", _prose(text), re.M)
+    return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
 
 
 def test_its_verbs_are_methods_of_a_table() -> None:
-    table = re.search(r"^\| verb \| does \|\n(.*?)\n\n", TEXT, re.M | re.S)
+    table = re.search(r"^\| verb \| does \|\n(.*?)\n\n", README, re.M | re.S)
     assert table is not None
     verbs = [
         verb
@@ -85,7 +113,8 @@ def test_its_verbs_are_methods_of_a_table() -> None:
 
 
 def test_its_options_have_the_defaults_that_it_names() -> None:
-    table = re.search(r"^\| option \| default \| \|\n(.*?)\n\n", TEXT, re.M | re.S)
+    text = PAGES["docs/options.md"] + "\n"
+    table = re.search(r"^\| option \| default \| \|\n(.*?)\n\n", text, re.M | re.S)
     assert table is not None
     fields = {one.name: one for one in dataclasses.fields(Options)}
     made = Options.create("t", ["id"], key="id")
@@ -98,7 +127,7 @@ def test_its_options_have_the_defaults_that_it_names() -> None:
 
 
 def _written(value: object) -> set[str]:
-    """The ways in which the README may write a default."""
+    """The ways in which the page may write a default."""
     if isinstance(value, str):
         return {f'`"{value}"`'}
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -113,17 +142,19 @@ def _parts(cell: str) -> list[str]:
 
 
 def test_its_indexes_and_errors_are_the_codes() -> None:
-    named = re.search(r"^\| index \| answers by \|\n(.*?)\n\n", TEXT, re.M | re.S)
+    named = re.search(r"^\| index \| answers by \|\n(.*?)\n\n", README, re.M | re.S)
     assert named is not None
     for index in re.findall(r"^\| `(\w+)`", named[1], re.M):
         options = Options.create("t", ["id"], key="id", index=index, options=fitting(index, {}))
         assert create_index(options).name == index
-    for error in set(re.findall(r"`(\w+Error)`", TEXT)):
+    errors = {one for text in PAGES.values() for one in re.findall(r"`(\w+Error)`", text)}
+    for error in errors:
         assert issubclass(getattr(metatable, error), metatable.MetatableError)
 
 
 def test_its_command_lines_are_verbs_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
-    named = re.findall(r"metatable (hfile \w+|[\w|-]+) (?:TABLE|FILE)", TEXT)
+    text = PAGES["docs/command-line.md"]
+    named = re.findall(r"metatable (hfile \w+|[\w|-]+) (?:TABLE|FILE)", text)
     verbs = {verb for words in named for verb in words.split("|")}
     assert len(verbs) == 36
     for verb in verbs:
@@ -132,4 +163,4 @@ def test_its_command_lines_are_verbs_of_the_program(capsys: pytest.CaptureFixtur
         assert end.value.code == 0
         assert "--json" in capsys.readouterr().out
     for name in ("FINE", "FINDINGS", "USAGE", "DAMAGED", "RETRY"):
-        assert f"{getattr(program, name)} " in TEXT.partition("Exit codes: ")[2].splitlines()[0]
+        assert f"{getattr(program, name)} " in text.partition("Exit codes: ")[2].splitlines()[0]
