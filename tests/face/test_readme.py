@@ -89,6 +89,14 @@ def test_the_guide_names_each_page() -> None:
     assert named == {"../README.md"} | {path.name for path in ROOT.glob("docs/[a-z]*.md")}
 
 
+def test_each_decision_is_in_the_contents_once() -> None:
+    text = (ROOT / "DECISIONS.md").read_text("utf-8")
+    contents = text.partition("\n## Contents\n")[2].partition("\n## 1. ")[0]
+    listed = re.findall(r"^- \[(.+)\]\(#(.+)\)$", contents, re.M)
+    assert sorted(one for one, _ in listed) == sorted(re.findall(r"^## (\d.+)$", text, re.M))
+    assert {anchor for _, anchor in listed} <= _anchors(text)
+
+
 def _prose(text: str) -> str:
     """Without blocks of code."""
     return re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
