@@ -24,7 +24,7 @@ from typing import Any
 from metatable.data.stored_fields import decode_fields, encode_fields
 from metatable.metadata.manifests.home import HOME
 from metatable.storage import clock
-from metatable.storage.errors import CorruptError
+from metatable.storage.errors import CorruptError, StoreError
 from metatable.storage.store import Store
 
 __all__ = [
@@ -102,11 +102,17 @@ class Lease:
         self._renewal: Callable[[], None] = _nothing
 
     def claim(self, *, soon: bool = False) -> bool:
-        """Take it; False if another writer has it. `soon`: durable as `Store.create` says."""
+        """Take it; False if another writer has it. `soon`: durable as `Store.create` says. Raises
+        StoreError, and gives it back, where the system has no thread that would renew it."""
         if not self._store.create(self._path, self._body(), soon=soon):
             return False
-        if self._seconds:
-            self._renewal = renewing(self.renew, self._seconds / 3)
+        try:
+            if self._seconds:
+                self._renewal = renewing(self.renew, self._seconds / 3)
+        except RuntimeError as error:
+            self._store.delete([self._path])
+            what, expected = "no thread to renew a lease with", "a higher limit of threads"
+            raise StoreError(what, path=self._path, expected=expected, found=str(error)) from error
         return True
 
     def renew(self) -> None:
@@ -147,7 +153,11 @@ def renewing(renew: Callable[[], None], seconds: float) -> Callable[[], None]:
                 continue
 
     thread = threading.Thread(target=work, name="metatable-lease", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except BaseException:  # an interrupt comes while the thread, which has begun, is waited for
+        over.set()
+        raise
 
     def stop() -> None:
         over.set()

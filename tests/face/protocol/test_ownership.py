@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 
 from metatable import (
     ConflictError,
+    StoreError,
     Table,
 )
 from metatable.compaction.reshaping.log_compaction import LogPlan, ScheduleLogs
@@ -27,7 +30,7 @@ from metatable.metadata.commits.commit import publish
 from metatable.metadata.commits.recovery import sweep
 from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.manifests import leases
-from metatable.metadata.manifests.leases import LEASES, Lease, lease_path, store_time
+from metatable.metadata.manifests.leases import LEASES, SERVICES, Lease, lease_path, store_time
 from metatable.metadata.manifests.manifest import version_path
 from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.manifests.sealed import seal
@@ -230,6 +233,56 @@ def test_a_living_writer_renews_its_lease_three_times_a_lease(
     monkeypatch.setattr(leases, "renewing", renewing)
     one.upsert(arrow(rows(3, 5, 2)))
     assert asked == [one.options.lease_seconds / 3, 0]
+
+
+def test_a_writer_that_is_interrupted_as_it_takes_its_lease_renews_it_no_more(
+    one: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in a notebook: the process lives on, and the commit does not."""
+    begun: list[threading.Thread] = []
+
+    def start(thread: threading.Thread) -> None:
+        START(thread)
+        if thread.name == "metatable-lease":
+            begun.append(thread)
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(KeyboardInterrupt):
+            one.upsert(arrow(rows(3, 5, 2)))
+    [renewing] = begun
+    renewing.join(10)
+    assert not renewing.is_alive()
+    assert one.upsert(arrow(rows(3, 5, 3))).updated == 2
+
+
+START = threading.Thread.start
+
+
+@pytest.mark.parametrize("verb", ["upsert", "clean"])
+def test_a_writer_without_a_thread_is_refused_and_leaves_no_lease(
+    one: Table, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """As where a container's processes are limited."""
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "metatable-lease":
+            raise RuntimeError("can't start new thread")
+        START(thread)
+
+    one.upsert(arrow(rows(3, 5, 1)))
+    calls: dict[str, Callable[[], object]] = {
+        "upsert": partial(one.upsert, arrow(rows(3, 5, 2))),
+        "clean": partial(one.clean, versions=1, hours=0),
+    }
+    call = calls[verb]
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(StoreError, match="limit of threads"):
+            call()
+    assert not [*Path(one.uri, LEASES).glob("*"), *Path(one.uri, SERVICES).glob("*")]
+    call()
 
 
 @pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 1e300])
