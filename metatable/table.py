@@ -338,7 +338,9 @@ class Table:
         goes: `pyarrow.table(scan)`, `polars.DataFrame(scan)`, `duckdb.sql("select … from scan")`.
 
         `columns`: only these, in this order. `where`: `metatable.col("a") > 5`, or lists of tuples
-        as pyarrow has them: `[("a", ">", 5)]`. `limit`: the most rows to return.
+        as pyarrow has them: `[("a", ">", 5)]`. `limit`: the most rows to return. Rows come in any
+        order; of a merge-on-read table it depends on the columns, too, so columns that belong
+        together are asked for together.
         `as_of` names the version by a moment, as Hudi does: it has all commits with an instant up
         to it. A moment is an instant (`yyyyMMddHHmmssSSS`), a datetime, or ISO text, in UTC unless
         it says another zone. `read_optimized`: of a merge-on-read table the base files alone, as
