@@ -368,7 +368,8 @@ def _mixed_words(data: UInt8s, starts: Int64s, sizes: Int64s) -> list[UInt32s]:
     blocks = sizes >> 2
     if not blocks[0]:
         return []
-    if (sizes == sizes[0]).all():  # one behind the other, none is to be gathered
+    one_behind_the_other = int(starts[-1] - starts[0]) == (len(sizes) - 1) * int(sizes[0])
+    if one_behind_the_other and (sizes == sizes[0]).all():  # none is to be gathered
         shape, steps = (int(blocks[0]), len(sizes)), (4, int(sizes[0]))
         words = np.ndarray(shape, "<u4", data, int(starts[0]), steps)
         return [_mixed(word.astype(np.uint32)) for word in words]

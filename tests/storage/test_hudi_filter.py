@@ -261,8 +261,13 @@ def test_long_keys_span_several_chunks() -> None:
 @pytest.mark.parametrize("long", [1, 4, 40], ids=["one", "a few", "too many to go alone"])
 def test_keys_far_longer_than_others_are_hashed_by_the_same_rules(long: int) -> None:
     """Some go one by one: their bytes, and those of the others, are where they were."""
-    keys = [f"k{row}" for row in range(20)] + [f"ü{row}" * 2000 for row in range(long)] + ["last"]
-    for some in (keys, keys[::-1], keys[20 : 20 + long]):
+    others, far_longer = (
+        [f"key {row:02}" for row in range(20)],
+        [f"ü{row}" * 2000 for row in range(long)],
+    )
+    keys = [*others, *far_longer, "last"]
+    of_one_size = [*others[:5], *far_longer[:1], *others[5:9], *far_longer[1:], *others[9:10]]
+    for some in (keys, keys[::-1], far_longer, of_one_size):
         built = HudiBloom.build(pa.array(["x", *some]).slice(1), 0.01)
         assert built.rows[0] == plain_bits(some, built.hashes, built.bits)
         half = HudiBloom.build(pa.array(some[::2]), 0.01)
