@@ -22,6 +22,7 @@ from itertools import count
 from typing import Any, Protocol, TypeVar
 
 from metatable.engine.protocol import Engine
+from metatable.engine.shared_store import check_shared
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.manifests.manifest import Manifest
@@ -268,7 +269,10 @@ def _result_of(
     service: S,
     run: Callable[[Store, Engine[Any], S], _Done],
 ) -> ServiceResult:
-    """What `run` has done, with its time and all that was counted."""
+    """What `run` has done, with its time and all that was counted. Raises UsageError for an engine
+    whose tasks would not see the table."""
+    if not engine.in_process:
+        check_shared(store)
     began = time.perf_counter()
     version, reason, facts = run(store.counting(engine.counters), engine, service)
     return ServiceResult(

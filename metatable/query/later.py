@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from metatable.engine.protocol import Engine, Task
+from metatable.engine.shared_store import check_shared
 from metatable.metadata.view import TableView
 from metatable.storage.counters import Counters
 
@@ -21,8 +22,11 @@ __all__ = ["later"]
 
 def later(engine: Engine[Any], view: TableView) -> Any:
     """The engine for a plan that reads this view; one of this process as it is, for it is asked
-    within the call."""
-    return engine if engine.in_process else _Later(engine, view)
+    within the call. Raises UsageError where its tasks would not see the table."""
+    if engine.in_process:
+        return engine
+    check_shared(view.store)
+    return _Later(engine, view)
 
 
 class _Later:

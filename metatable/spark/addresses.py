@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from metatable.engine.shared_store import check_shared
 from metatable.spark.demands import is_connect
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
@@ -41,9 +42,7 @@ def root_for(session: Any, store: Store) -> str:
     scheme = urlsplit(store.uri).scheme if "://" in store.uri else ""
     if not scheme:
         return f"file://{store.uri}"
-    if scheme == "memory":
-        what = "Spark does not see the memory of this process"
-        raise UsageError(what, expected="a table in a folder or an object store", found=store.uri)
+    check_shared(store)
     schemes = _HADOOPS.get(scheme, (scheme,))
     known = _known(session, schemes)
     if known is None:

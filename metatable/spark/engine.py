@@ -37,6 +37,7 @@ from metatable.engine.batches import conform
 from metatable.engine.local import LocalEngine
 from metatable.engine.matching import attached_schema
 from metatable.engine.protocol import Task
+from metatable.engine.shared_store import check_shared
 from metatable.spark.columns import literal, named, weight_of_row, within
 from metatable.spark.demands import check_session, is_connect, is_session, mendable, planning
 from metatable.spark.plans import is_stored, size_told
@@ -109,7 +110,9 @@ class SparkEngine:
         return str(self.session.conf.get("spark.speculation", "false")).lower() == "true"
 
     def scratch(self, store: Store, owner: str = "") -> Store:
-        """A folder in the table's own store, which every worker reaches."""
+        """A folder in the table's own store, which every worker reaches. Raises UsageError for one
+        that is in the memory of this process."""
+        check_shared(store)
         folder = f"{TEMPORARY}/{owner or self._name}"
         return Store(f"{store.uri}/{folder}", store.options, store.counters)
 
@@ -239,7 +242,9 @@ class SparkEngine:
         """`rows`, in any order, with the columns of the `matches` that are equal in `on`."""
         schema = attached_schema(_outline(rows, on), self.schema(matches), on)
         # names of their own: both sides may descend from one DataFrame
-        theirs = {name: f"_match_{place}" for place, name in enumerate(matches.columns)}
+        theirs = {
+            name: f"_match_{self._name}_{place}" for place, name in enumerate(matches.columns)
+        }
         renamed = [named(name).alias(theirs[name]) for name in matches.columns]
         right = matches.select(*renamed).distinct()
         equal: Column = F.lit(True)

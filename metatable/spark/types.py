@@ -109,7 +109,12 @@ def _was(field: spark.StructField) -> pa.Field | None:
 
 
 def _arrow_field(field: spark.StructField) -> pa.Field:
-    return pa.field(field.name, _arrow(field.dataType, field.name), field.nullable)
+    return _field(field.name, _arrow(field.dataType, field.name), field.nullable)
+
+
+def _field(name: str, kind: pa.DataType, nullable: bool) -> pa.Field:
+    """Of what is empty, `array()` for one, Spark says that no element is null."""
+    return pa.field(name, kind, nullable or pa.types.is_null(kind))
 
 
 def _arrow(kind: spark.DataType, column: str) -> pa.DataType:
@@ -117,10 +122,11 @@ def _arrow(kind: spark.DataType, column: str) -> pa.DataType:
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, spark.ArrayType):
         element = _arrow(kind.elementType, column)
-        return pa.list_(pa.field("element", element, kind.containsNull))
+        return pa.list_(_field("element", element, kind.containsNull))
     if isinstance(kind, spark.MapType):
-        value = pa.field("value", _arrow(kind.valueType, column), kind.valueContainsNull)
-        return pa.map_(_arrow(kind.keyType, column), value)
+        key = _arrow(kind.keyType, column)
+        value = _field("value", _arrow(kind.valueType, column), kind.valueContainsNull)
+        return pa.map_(pa.string() if pa.types.is_null(key) else key, value)
     if isinstance(kind, spark.StructType):
         return pa.struct([_arrow_field(field) for field in kind.fields])
     if type(kind) not in _TO_ARROW:

@@ -28,6 +28,7 @@ from metatable.data.file_groups.slices import FileSlice
 from metatable.data.rows.taking import whole
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
+from metatable.engine.shared_store import check_shared
 from metatable.index import create_index
 from metatable.index.locations import LOCATION_COLUMN, located_slices, without_codes
 from metatable.metadata.partitions.snapshot import Snapshot
@@ -66,7 +67,8 @@ def prepared_near(
     process if they are few, else where they are. The input is evaluated once; what is read as it
     is stored may be read twice, but is taken from one reading.
 
-    Raises what `prepare` does of columns that are not as they must be, before anything runs.
+    Raises what `prepare` does of columns that are not as they must be, before anything runs, and
+    UsageError where they are many and their tasks would not see the table.
     """
     made, near = prepare(engine, rows), LocalEngine(counters=engine.counters)
     limits = _limits(engine, near, snapshot)
@@ -82,6 +84,8 @@ def prepared_near(
             made, limits = prepare(engine, rows), ()
         made = held.enter_context(engine.keep(made))
         few = _few(engine, made, limits)
+        if few is None and not engine.in_process:
+            check_shared(snapshot.store)
         yield (engine, made) if few is None else (near, near.rows(few))
 
 

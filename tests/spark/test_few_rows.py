@@ -327,7 +327,7 @@ def test_spark_tells_the_size_of_files_and_of_rows_of_the_driver(
 class Asked:
     """An engine that has three rows; it remembers how many it was asked for, and what it kept."""
 
-    counters = None
+    counters, in_process = None, False
     limits: tuple[int, int] | None = None
 
     def __init__(

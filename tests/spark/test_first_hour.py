@@ -24,6 +24,7 @@ from tests.index.rows import SCHEMA, make, rows
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from metatable.spark import addresses, demands
+from metatable.write import few_rows
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -303,6 +304,23 @@ def test_a_store_that_spark_cannot_reach_is_told_with_the_package(
     with pytest.raises(UsageError, match=told.replace(":// ", "://: ")):
         parquet.read(spark, store, [NAME], SCHEMA)
     assert parquet.read(spark, store, [], SCHEMA).count() == 0
+
+
+def test_a_table_in_the_memory_of_this_process_is_refused_where_tasks_would_look_for_it(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They found no version of it, and the advice was to open it again."""
+    table = make("memory://first-hour", "record", "global")
+    frame = spark.createDataFrame(rows(0, 3))
+    monkeypatch.setattr(few_rows, "ROWS", 10)
+    assert table.upsert(frame).engine == "local"
+    monkeypatch.setattr(few_rows, "ROWS", 0)
+    for ask in (table.tag_locations, table.filter_exists, table.upsert, table.insert_overwrite):
+        with pytest.raises(UsageError, match="Spark does not see the memory of this process"):
+            ask(frame)
+    with pytest.raises(UsageError, match="Spark does not see the memory of this process"):
+        table.compact(major=True, engine=spark)
+    assert table.scan().count() == 3
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from pyspark.sql import functions as F  # noqa: N812
 
 from metatable.spark.engine import SparkEngine
+from metatable.spark.types import arrow_schema
 from metatable.spark.workers import PARSED_BYTES
 from tests.spark.settings import settings
 
@@ -125,8 +126,20 @@ def test_extend_and_attach_leave_columns_in_the_jvm_that_python_could_not_take(
     matches = engine.map(rows, ["n"], same, NUMBERS)
     matches = engine.extend(matches, ["n"], partial(plus, 10), PLUS)
     matches = matches.withColumnRenamed("plus", "ten")
+    longer = longer.withColumnRenamed("plus", "_match_0")  # a name as any other
     got = engine.attach(longer, matches, ["n"]).withColumn("span", F.col("span").cast("string"))
     assert as_set(engine.to_table(got))[2] == (2, "1 months 2 days", 3, 12)
+
+
+def test_what_spark_makes_of_nothing_is_empty(engine: SparkEngine) -> None:
+    """Of `array()` and `map()` Spark says that nothing in them is null, and of what they hold that
+    it is."""
+    made = engine.session.sql("select array() as a, map() as m, struct(array() as b) as s")
+    schema = arrow_schema(made.schema)
+    assert schema.field("a").type == pa.list_(pa.field("element", pa.null()))
+    assert schema.field("m").type == pa.map_(pa.string(), pa.null())
+    got = engine.to_table(engine.map(made, made.columns, same, schema))
+    assert got.to_pylist() == [{"a": [], "m": [], "s": {"b": []}}]
 
 
 def test_texts_are_attached_by_their_letters_whatever_their_collation(engine: SparkEngine) -> None:
