@@ -71,7 +71,7 @@ def write_groups(
     chosen = (
         place
         for place, group in enumerate(plan.groups)
-        if group.task == task and (group.base or len(rows.entering.of_group(place)))
+        if group.task == task and rows.writes(group, place)
     )
     yield from _write_planned(
         view.counting(counters), plan, chosen, rows, partitions, scratch, counters

@@ -10,7 +10,7 @@ import pyarrow as pa
 from metatable.data.keys.key_texts import KEY
 from metatable.data.rows.taking import whole
 from metatable.storage.arrays import Int64s
-from metatable.write.plan import WritePlan
+from metatable.write.plan import GroupPlan, WritePlan
 from metatable.write.routes import SOURCE_COLUMN, Destinations
 
 __all__ = ["TaskRows"]
@@ -80,6 +80,11 @@ class TaskRows:
         """What the rows that are put into this group are, about."""
         count = len(self.entering.of_group(place))
         return int(self.table.nbytes * count / max(self.table.num_rows, 1))
+
+    def writes(self, group: GroupPlan, place: int) -> bool:
+        """Whether a task with these rows writes its group, the plan's `place`-th: one of a stored
+        slice always, another one if rows are put into it."""
+        return group.base is not None or len(self.entering.of_group(place)) > 0
 
     def new(self, place: int) -> Int64s:
         """Rows put into this group whose key no group held."""

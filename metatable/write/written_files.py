@@ -34,7 +34,7 @@ from metatable.write.groups import (
     write_groups,
 )
 from metatable.write.overwrite import Overwritten, entries_gone
-from metatable.write.plan import NO_TASK, GroupPlan, WritePlan
+from metatable.write.plan import NO_TASK, WritePlan
 from metatable.write.receipts import ARRIVALS, RECEIPT, FileReceipt
 from metatable.write.task_rows import TaskRows
 
@@ -137,7 +137,11 @@ def _files_written(
     """What the tasks tell that write the plan's groups: in `RECEIPT`."""
     given = snapshot, plan, partitions, scratch
     if isinstance(spread, TaskRows):
-        chosen = [place for place, one in enumerate(plan.groups) if _is_written(one, spread, place)]
+        chosen = [
+            place
+            for place, one in enumerate(plan.groups)
+            if one.task != NO_TASK and spread.writes(one, place)
+        ]
         task_of = [plan.groups[place].task for place in chosen]
         told = _of_places(engine, chosen, task_of, partial(held_groups, *given, spread))
     else:
@@ -150,11 +154,6 @@ def _files_written(
     return pa.concat_tables(
         [told, _of_places(engine, empty, task_of, partial(empty_groups, *given))]
     )
-
-
-def _is_written(group: GroupPlan, rows: TaskRows, place: int) -> bool:
-    """Whether a task of its own writes it, be it of a stored slice or of rows alone."""
-    return group.task != NO_TASK and bool(group.base or len(rows.entering.of_group(place)))
 
 
 def _of_places(
