@@ -16,12 +16,11 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.engine.matching import hashes_of
-from metatable.engine.partitions import pieces
+from metatable.engine.partitions import pieces, task_numbers
 from metatable.engine.protocol import TASK_COLUMN, Engine, Task
 from metatable.storage.counters import Counters
 
@@ -83,7 +82,7 @@ def _dealt(
 ) -> Iterator[pa.RecordBatch]:
     """Task: what `task` tells, and which of so many tasks adds it up."""
     for batch in task(batches, counters):
-        places = (hashes_of(batch, thing) % np.uint64(tasks)).astype(np.int32)
+        places = task_numbers(hashes_of(batch, thing), tasks)
         yield batch.append_column(TASK_COLUMN, pa.array(places))
 
 

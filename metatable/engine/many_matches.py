@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from metatable.engine.batches import Partition
 from metatable.engine.matching import hashes_of
-from metatable.storage.arrays import Int32s, UInt64s
+from metatable.engine.partitions import task_numbers
 
 __all__ = ["ASKED", "ASKING", "RANGE", "asked", "offered", "offering", "telling", "told"]
 
@@ -46,14 +46,14 @@ def asked(
     for batch in source():
         hashes = np.unique(hashes_of(batch, on))
         numbers = np.full(len(hashes), number, np.int32)
-        columns = [pa.array(hashes), pa.array(numbers), pa.array(_ranges(hashes, ranges))]
+        columns = [pa.array(hashes), pa.array(numbers), pa.array(task_numbers(hashes, ranges))]
         yield pa.RecordBatch.from_arrays(columns, schema=ASKED)
 
 
 def offered(source: Partition, on: Sequence[str], ranges: int) -> Iterator[pa.RecordBatch]:
     """Matches with the range of their hash beside them."""
     for batch in source():
-        yield batch.append_column(RANGE, pa.array(_ranges(hashes_of(batch, on), ranges)))
+        yield batch.append_column(RANGE, pa.array(task_numbers(hashes_of(batch, on), ranges)))
 
 
 def told(asking: Partition, offered: Partition, on: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -76,7 +76,3 @@ def told(asking: Partition, offered: Partition, on: Sequence[str]) -> Iterator[p
             pa.array(numbers[np.repeat(first, count) + steps], pa.int32()),
         )
         yield batch.drop_columns([RANGE]).append_column(ASKING, lists)
-
-
-def _ranges(hashes: UInt64s, ranges: int) -> Int32s:
-    return (hashes % np.uint64(ranges)).astype(np.int32)

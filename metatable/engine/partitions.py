@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from metatable.engine.batches import Partition, conform, joined, together
+from metatable.storage.arrays import Int32s, UInt64s
 
-__all__ = ["cut", "is_full", "once", "pieces"]
+__all__ = ["cut", "is_full", "once", "pieces", "task_numbers"]
 
 PARTITION_ROWS = 1 << 20
 """Large, because a partition pays once for opening, sorting and decoding what it looks up."""
@@ -47,6 +49,12 @@ def cut(table: pa.Table, schema: pa.Schema, slots: int) -> list[Partition]:
 
 def _slice(table: pa.Table, schema: pa.Schema, start: int, rows: int) -> list[pa.RecordBatch]:
     return joined([conform(batch, schema) for batch in table.slice(start, rows).to_batches()])
+
+
+def task_numbers(hashes: UInt64s, tasks: int) -> Int32s:
+    """The task, of so many, that each row is dealt to by its hash. Equal texts have equal hashes:
+    their rows meet in one task."""
+    return (hashes % np.uint64(tasks)).astype(np.int32)
 
 
 def once(make: Callable[[], list[Partition]]) -> Callable[[], list[Partition]]:

@@ -44,6 +44,7 @@ from metatable.data.reading.logs_together import logs_together
 from metatable.data.reading.slice_reader import read_slice, stream_slice
 from metatable.data.rows.taking import taken, whole
 from metatable.engine.local import LocalEngine
+from metatable.engine.partitions import task_numbers
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.metadata.view import TableView, read_columns
 from metatable.query.later import later
@@ -253,7 +254,7 @@ def _found(
 def _dealt(view: TableView, rows: pa.RecordBatch, parts: int) -> pa.Array:
     """The task of each row, by its key."""
     texts = identities(view.options.is_global, rows[KEY], rows[PATH])
-    return pa.array((xxh64(texts, 0) % np.uint64(parts)).astype(np.int32))
+    return pa.array(task_numbers(xxh64(texts, 0), parts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from metatable.data.keys.keygen import KeyGenerator
 from metatable.data.reading.slice_reader import stream_slice
 from metatable.data.rows.taking import joined, taken, whole
 from metatable.engine.batches import gathered
+from metatable.engine.partitions import task_numbers
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index.locations import LOCATION_COLUMN, located_slices
 from metatable.metadata.view import TableView, read_columns
@@ -77,8 +78,8 @@ def _by_file(
     """Task: the task of the file that holds a key; of a new key any."""
     for batch in batches:
         file_ids = pc.struct_field(batch[LOCATION_COLUMN], "file_id")
-        places = xxh64(pc.coalesce(file_ids, batch[KEY]), 0) % np.uint64(count)
-        yield pa.RecordBatch.from_arrays([pa.array(places.astype(np.int32))], schema=_TASK)
+        places = task_numbers(xxh64(pc.coalesce(file_ids, batch[KEY]), 0), count)
+        yield pa.RecordBatch.from_arrays([pa.array(places)], schema=_TASK)
 
 
 def _filled(

@@ -28,7 +28,7 @@ from metatable.data.keys.key_texts import (
 )
 from metatable.data.keys.keygen import KeyGenerator
 from metatable.data.rows.merge import deduplicate
-from metatable.engine.partitions import pieces
+from metatable.engine.partitions import pieces, task_numbers
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
@@ -264,7 +264,7 @@ def _hashes(
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         hashes = identity_hashes(identity, batch)
-        columns = [pa.array(hashes.view(np.int64)), pa.array((hashes % tasks).astype(np.int32))]
+        columns = [pa.array(hashes.view(np.int64)), pa.array(task_numbers(hashes, tasks))]
         yield pa.RecordBatch.from_arrays(columns, names=[_HASH, TASK_COLUMN])
 
 
@@ -282,7 +282,7 @@ def _by_key(
     count: int, batches: Iterator[pa.RecordBatch], counters: Counters
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        places = (xxh64(batch[KEY], 0) % np.uint64(count)).astype(np.int32)
+        places = task_numbers(xxh64(batch[KEY], 0), count)
         yield pa.RecordBatch.from_arrays([pa.array(places)], names=[TASK_COLUMN])
 
 

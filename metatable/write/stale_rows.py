@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,7 +24,7 @@ from metatable.data.reading.slice_reader import read_slice
 from metatable.data.rows.merge import newer
 from metatable.data.rows.taking import joined, taken
 from metatable.engine.adding_up import Sums, added_up, folded
-from metatable.engine.partitions import pieces
+from metatable.engine.partitions import pieces, task_numbers
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.index.locations import LOCATION_COLUMN, located_slices, location_texts
 from metatable.metadata.view import TableView, read_columns
@@ -134,7 +133,7 @@ def _located(
         known = batch.filter(batch[LOCATION_COLUMN].is_valid())
         if known.num_rows:
             file_ids = location_texts(known[LOCATION_COLUMN], "file_id")
-            places = (xxh64(file_ids, 0) % np.uint64(count)).astype(np.int32)
+            places = task_numbers(xxh64(file_ids, 0), count)
             yield known.append_column(TASK_COLUMN, pa.array(places))
 
 
