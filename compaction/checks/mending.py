@@ -35,13 +35,7 @@ from metatable.metadata.commits.retention import RaiseFloor
 from metatable.metadata.commits.steps import stage, staged_body, staged_path
 from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.commits.updates import BeginAnew, SetSchema, Withdraw
-from metatable.metadata.hfiles.entry_files import (
-    Run,
-    cut_ranges,
-    read_places,
-    read_together,
-    write_run,
-)
+from metatable.metadata.hfiles.entry_files import Run, build_hfile, cut_ranges, write_run
 from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.manifests.manifest import Step
 from metatable.metadata.manifests.owner import Owner
@@ -145,14 +139,12 @@ def _built(
     runs: Sequence[Run],
     owner: Owner,
 ) -> dict[str, tuple[HFileRef, ...]]:
-    """The HFiles of these runs, by metadata partition; in memory one at a time."""
+    """The HFiles of these runs, by metadata partition, one after the other."""
     built: dict[str, tuple[HFileRef, ...]] = {}
     for partition in partitions:
         ours = [run for run in runs if run.partition == partition.name]
         for lo, hi in cut_ranges(partition, ours, partition.options.hfile_target_bytes):
-            held = read_together(scratch, (read_places(scratch, run, lo, hi) for run in ours))
-            entries = _distinct(pa.Table.from_batches(held, partition.schema))
-            ref = partition.store(store, lo, hi, entries, owner)
+            ref = build_hfile(store, scratch, partition, ours, lo, hi, owner, _distinct)
             if ref is not None:
                 built[partition.name] = (*built.get(partition.name, ()), ref)
     return built

@@ -12,7 +12,7 @@ read. In scratch far away some runs are read at once.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -188,8 +188,13 @@ def build_hfile(
     lo: int,
     hi: int,
     owner: Owner,
+    change: Callable[[pa.Table], pa.Table] | None = None,
 ) -> HFileRef | None:
-    """One HFile from the entries that `runs` have in places [lo, hi); None if there are none."""
+    """One HFile from the entries that `runs` have in places [lo, hi); None if there are none.
+
+    `change`: makes of a piece of them what goes into the file, with keys of that piece alone.
+    Entries of one key have one place: they are in one piece.
+    """
     held = [_InOrder(scratch, run, lo, hi) for run in runs]
     pieces = (
         pa.Table.from_batches(
@@ -197,7 +202,7 @@ def build_hfile(
         )
         for end in _steps(partition, runs, lo, hi)
     )
-    return partition.store_pieces(store, lo, hi, pieces, owner)
+    return partition.store_pieces(store, lo, hi, map(change, pieces) if change else pieces, owner)
 
 
 def _steps(partition: MetadataPartition, runs: Sequence[Run], lo: int, hi: int) -> list[int]:
