@@ -110,7 +110,7 @@ def _of_keys(keys: pa.Array) -> UInt64s:
 def _of_files(keys: pa.Array) -> UInt64s:
     """A hash of the part of each key of `column_stats` that names a file; 0 of what is no key."""
     try:
-        return _hashed(decode_keys(keys))
+        return _hashed(decode_keys(keys, ColumnStatsPartition.name))
     except CorruptError:
         return np.array([_of_file(keys.slice(row, 1)) for row in range(len(keys))], np.uint64)
 
@@ -118,7 +118,7 @@ def _of_files(keys: pa.Array) -> UInt64s:
 def _of_file(key: pa.Array) -> int:
     """The hash of the file in an array of one key; 0 where it is no key."""
     try:
-        return int(_hashed(decode_keys(key))[0])
+        return int(_hashed(decode_keys(key, ColumnStatsPartition.name))[0])
     except (CorruptError, IndexError):
         return 0
 

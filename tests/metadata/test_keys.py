@@ -20,6 +20,7 @@ from metatable.metadata.hfiles.keys import (
     file_keys,
     hash_seeds,
     partition_prefix,
+    partition_words,
     record_key_hash,
     stats_keys,
 )
@@ -95,15 +96,15 @@ def test_decoded_keys_are_the_hashes(files: list[str]) -> None:
     column = pa.array(files, pa.string())
     for keys in (stats_keys("c", "p", column), file_keys("p", column)):
         expected = [base64.b64decode(key) for key in keys.to_pylist()]
-        assert [row.tobytes() for row in decode_keys(keys)] == expected
+        assert [row.tobytes() for row in decode_keys(keys, "files")] == expected
 
 
 @pytest.mark.parametrize(
     "key", [b"", b"AAAA", b"!" * 32, b"A" * 44, b"A" * 43 + b"!", b"=" * 32, b"A" * 31 + b"\n"]
 )
 def test_what_is_no_key_is_reported(key: bytes) -> None:
-    with pytest.raises(CorruptError, match="a/b"):
-        decode_keys(pa.array([key], pa.binary()), "a/b")
+    with pytest.raises(CorruptError, match=r"path='\.hoodie/metatable/column_stats'"):
+        decode_keys(pa.array([key], pa.binary()), "column_stats")
 
 
 def test_columns_of_different_lengths_are_refused() -> None:
@@ -132,3 +133,8 @@ def test_record_key_hash_is_two_xxhashes_under_salted_seeds(
 def test_a_column_without_chunks_has_no_keys() -> None:
     none = pa.chunked_array([], pa.string())
     assert len(file_keys(none, none)) == len(stats_keys(none, none, none)) == 0
+
+
+def test_keys_of_another_length_are_reported_with_their_place() -> None:
+    with pytest.raises(CorruptError, match=r"path='\.hoodie/metatable/column_stats'"):
+        partition_words(pa.array([b"A" * 32], pa.binary()))

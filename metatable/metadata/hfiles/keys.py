@@ -26,6 +26,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from metatable.metadata.manifests.home import HOME
 from metatable.storage.arrays import Int64s, UInt8s, UInt64s
 from metatable.storage.byte_columns import byte_layout, first_words, from_layout
 from metatable.storage.errors import CorruptError, UsageError
@@ -108,18 +109,21 @@ def partition_words(keys: pa.Array) -> UInt64s:
     if not len(keys):
         return np.zeros(0, np.uint64)
     if (np.diff(starts) != STATS_CHARS).any():
-        raise CorruptError("metadata keys have no hash's length", path="", expected=STATS_CHARS)
+        path = f"{HOME}/column_stats"
+        raise CorruptError("metadata keys have no hash's length", path=path, expected=STATS_CHARS)
     return first_words(data, starts[:-1].astype(np.int64) + _PARTITION_AT, np.full(1, 8))
 
 
-def decode_keys(keys: pa.Array, path: str = "") -> UInt8s:
-    """The joined hashes inside keys of one length: n rows of 24 or 32 bytes.
+def decode_keys(keys: pa.Array, partition: str) -> UInt8s:
+    """The joined hashes inside keys of one length, of this metadata partition: n rows of 24 or 32
+    bytes.
 
     Raises CorruptError where a key is not the base64 of so many bytes.
     """
     offsets, data = byte_layout(keys)
     if not len(keys):
         return np.zeros((0, 0), np.uint8)
+    path = f"{HOME}/{partition}"
     chars = int(offsets[1]) - int(offsets[0])
     if chars not in (32, 44) or (np.diff(offsets) != chars).any():
         raise CorruptError("metadata keys have no hash's length", path=path, expected="32 or 44")

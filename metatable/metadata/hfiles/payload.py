@@ -40,6 +40,7 @@ from metatable.metadata.hfiles.bounds import (
     wrap,
     wrappers_of,
 )
+from metatable.metadata.manifests.home import HOME
 from metatable.storage.arrays import Int32s, Int64s
 from metatable.storage.avro import RecordCodec
 from metatable.storage.errors import CorruptError
@@ -61,6 +62,12 @@ _SCHEMA = Path(__file__).with_name("metadata_record.avsc").read_text("utf-8")
 _CODEC = RecordCodec(_SCHEMA)
 _FILES, _STATS, _BLOOM = 2, 3, 4
 """Types of records."""
+_FOLDERS = {
+    _FILES: f"{HOME}/files",
+    _STATS: f"{HOME}/column_stats",
+    _BLOOM: f"{HOME}/bloom_filter",
+}
+"""Where the HFiles of each type lie: values that are decoded together come from several of them."""
 
 
 def schema_text() -> str:
@@ -79,13 +86,13 @@ def encode_files(paths: pa.Array, sizes: Int64s, offsets: Int32s | None = None) 
     return _encode_files(paths, sizes, offsets, deleted=False)
 
 
-def decode_files(values: pa.Array, path: str = "") -> pa.ListArray:
+def decode_files(values: pa.Array) -> pa.ListArray:
     """The files of each value, a list of `FILE`; null for tombstones. Raises CorruptError."""
-    column = _decode(values, _FILES, "filesystemMetadata", path)
+    column = _decode(values, _FILES, "filesystemMetadata")
     offsets = column.offsets.to_numpy()
     counts = np.diff(offsets)
     if (counts < 1).any():
-        raise CorruptError("file record is of no file", path=path, found=len(column))
+        raise CorruptError("file record is of no file", path=_FOLDERS[_FILES], found=len(column))
     files = column.keys, pc.struct_field(column.items, "size")
     listed = pa.StructArray.from_arrays(files, fields=list(FILE))
     deleted = pc.struct_field(column.items, "isDeleted").to_numpy(zero_copy_only=False)
@@ -107,12 +114,12 @@ def encode_blooms(kinds: pa.Array | str, instants: pa.Array | str, filters: pa.A
     return _encode_blooms(kinds, instants, filters, deleted=False)
 
 
-def decode_blooms(values: pa.Array, path: str = "") -> pa.Table:
+def decode_blooms(values: pa.Array) -> pa.Table:
     """Columns `kind`, `instant` (strings) and `filter` (binary); null for tombstones.
 
     Raises CorruptError.
     """
-    column = _decode(values, _BLOOM, "BloomFilterMetadata", path)
+    column = _decode(values, _BLOOM, "BloomFilterMetadata")
     deleted = pc.struct_field(column, "isDeleted")
     names = {"kind": "type", "instant": "timestamp", "filter": "bloomFilter"}
     found = {name: pc.struct_field(column, field) for name, field in names.items()}
@@ -163,10 +170,7 @@ def encode_stats(file_names: Sequence[str], stats: Sequence[ColumnStats]) -> pa.
 
 
 def decode_stats(
-    values: pa.Array,
-    type: pa.DataType | None,
-    path: str = "",
-    names: Sequence[str] | None = None,
+    values: pa.Array, type: pa.DataType | None, names: Sequence[str] | None = None
 ) -> pa.Table:
     """Statistics of one column, whose type is `type` now, over many files.
 
@@ -178,14 +182,14 @@ def decode_stats(
     """
     stored = {name: _STATS_FIELDS[name] for name in names or _STATS_FIELDS}
     asked = [one for name in stored for one in _fields_for(name, type)]
-    column = _decode(values, _STATS, "ColumnStatsMetadata", path, list(dict.fromkeys(asked)))
+    column = _decode(values, _STATS, "ColumnStatsMetadata", list(dict.fromkeys(asked)))
     found = {}
     for name, field in stored.items():
         if name not in _BOUNDS or type is None:
             found[name] = pc.struct_field(column, field)
         elif wrappers_of(type):
             kinds = pc.struct_field(column, "valueType") if by_value_type(type) else None
-            found[name] = unwrap(pc.struct_field(column, field), kinds, type, path)
+            found[name] = unwrap(pc.struct_field(column, field), kinds, type, _FOLDERS[_STATS])
         else:
             found[name] = pa.nulls(len(column), type)
     return pa.table(found)
@@ -256,12 +260,10 @@ def _encode(record_type: int, **content: pa.Array) -> pa.Array:
     return _CODEC.encode(pa.table(columns))
 
 
-def _decode(
-    values: pa.Array, record_type: int, name: str, path: str, fields: Sequence[str] = ()
-) -> pa.Array:
+def _decode(values: pa.Array, record_type: int, name: str, fields: Sequence[str] = ()) -> pa.Array:
     """The content field `name` of records that must be of `record_type`; these `fields` of it,
     if any are told."""
-    content = [f"{name}.{field}" for field in fields] or [name]
+    content, path = [f"{name}.{field}" for field in fields] or [name], _FOLDERS[record_type]
     table = _CODEC.decode(values, ["type", *content], path)
     types = table.column("type").to_numpy()
     if (types != record_type).any():

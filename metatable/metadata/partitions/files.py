@@ -30,6 +30,7 @@ from metatable.metadata.hfiles.payload import (
     encode_files,
     schema_text,
 )
+from metatable.metadata.manifests.home import HOME
 from metatable.metadata.written import WrittenSlice
 from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.cache import cached, shared
@@ -181,7 +182,11 @@ def _files_of(values: pa.Array) -> pa.ListArray:
     that says something else besides is none."""
     files = decode_files(values)
     if files.null_count:
-        raise CorruptError("file record is deleted, and no tombstone", found=files.null_count)
+        raise CorruptError(
+            "file record is deleted, and no tombstone",
+            path=f"{HOME}/{FilesPartition.name}",
+            found=files.null_count,
+        )
     return files
 
 

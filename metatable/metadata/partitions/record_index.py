@@ -31,6 +31,7 @@ from metatable.metadata.hfiles.asking import Answers
 from metatable.metadata.hfiles.entries import Entries
 from metatable.metadata.hfiles.keys import record_key_hash
 from metatable.metadata.hfiles.partition import MetadataPartition, Rewriter, Storer
+from metatable.metadata.manifests.home import HOME
 from metatable.metadata.manifests.pages import HFileRef
 from metatable.metadata.view import Located
 from metatable.metadata.written import WrittenSlice
@@ -327,5 +328,6 @@ def _values_to_numbers(values: pa.Array) -> Int64s:
         return np.zeros(len(values), np.int64)
     filled = of_one_size(pc.fill_null(values, bytes(4)) if values.null_count else values)
     if filled.type != pa.binary(4):
-        raise CorruptError("record index value has a wrong length", expected=4)
+        folder = f"{HOME}/{RecordIndexPartition.name}"
+        raise CorruptError("record index value has a wrong length", path=folder, expected=4)
     return voids(filled).view(">u4").astype(np.int64)
