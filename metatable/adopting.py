@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from metatable.data.config.option_checks import check_mapping
 from metatable.engines import engine_for
 from metatable.metadata.commits.refusals import check_properties
 from metatable.metadata.manifests.versions import load_newest
 from metatable.opening import Uri
-from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.table import Table
 from metatable.write.adopt import adopt_table
@@ -39,9 +39,7 @@ def adopt(
     fit, and for keys that are there twice; ConflictError where another writer is at work.
     """
     given = {} if options is None else options
-    if not isinstance(given, Mapping):
-        found, expected = type(options).__name__, "names and values"
-        raise UsageError("options are no mapping", found=found, expected=expected)
+    check_mapping(given)
     store = Store(uri, storage_options)
     properties = check_properties(store)
     chosen = engine_for(engine)

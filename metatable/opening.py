@@ -13,6 +13,7 @@ import pyarrow as pa
 from metatable.arguments import in_order
 from metatable.data.columns.schema import decode_schema, encode_schema, normal
 from metatable.data.columns.schema_text import TableSchema
+from metatable.data.config.option_checks import check_mapping
 from metatable.data.config.options import COPY_ON_WRITE, Options
 from metatable.data.hoodie.properties import PROPERTIES_PATH, TableProperties
 from metatable.data.keys.keygen import KeyGenerator
@@ -71,9 +72,8 @@ def create(
         raise UsageError("a table is created from a schema", found=found, expected=expected)
     store = Store(uri, storage_options)
     schema = normal(schema)
-    if not isinstance(options, Mapping | None):
-        found, expected = type(options).__name__, "names and values"
-        raise UsageError("options are no mapping", found=found, expected=expected)
+    if options is not None:
+        check_mapping(options)
     given = {
         "key": in_order("key", key),
         "partition_by": in_order("partition_by", partition_by),

@@ -33,7 +33,14 @@ from metatable.data.config.option_values import (
 from metatable.storage import filters
 from metatable.storage.errors import UsageError
 
-__all__ = ["below_range", "check_bucketed", "check_options", "check_types", "names_of"]
+__all__ = [
+    "below_range",
+    "check_bucketed",
+    "check_mapping",
+    "check_options",
+    "check_types",
+    "names_of",
+]
 
 _PLACES = {
     "hbase_table": re.compile(r"(\w[\w.-]*:)?\w[\w.-]*", re.ASCII),
@@ -210,6 +217,13 @@ def check_bucketed(given: Mapping[str, Any]) -> None:
                 found=given[word],
                 expected="more or fewer buckets (bucket_count)",
             )
+
+
+def check_mapping(given: object) -> None:
+    """Options come by their names."""
+    if not isinstance(given, Mapping):
+        found, expected = type(given).__name__, "names and values"
+        raise UsageError("options are no mapping", found=found, expected=expected)
 
 
 def check_types(given: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from metatable.data.config.option_checks import (
     below_range,
     check_bucketed,
+    check_mapping,
     check_options,
     check_types,
     names_of,
@@ -124,9 +125,7 @@ class Options(OptionValues):
 
         Raises UsageError, naming the option.
         """
-        if not isinstance(given, Mapping):
-            found, expected = type(given).__name__, "names and values"
-            raise UsageError("options are no mapping", found=found, expected=expected)
+        check_mapping(given)
         known = {one.name for one in dataclasses.fields(self)} - {UNKNOWN}
         for word in given:
             if word not in known:
