@@ -19,6 +19,7 @@ from metatable.storage.arrays import Bools, Int32s, Int64s, UInt8s, UInt64s
 from metatable.storage.errors import UsageError
 
 __all__ = [
+    "LOW_BYTES",
     "Offsets",
     "Runs",
     "Voids",
@@ -49,6 +50,8 @@ __all__ = [
 Offsets = Int32s | Int64s
 Voids = npt.NDArray[np.void]
 
+LOW_BYTES = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+"""What to keep of a little-endian word of which only so many bytes belong to the piece."""
 NO_BYTES = np.zeros(0, np.uint8)
 ROOM_BYTES = 64 << 20
 """So large a piece of memory is the operating system's own, which can lengthen it in place."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from metatable.storage.arrays import Int64s, UInt8s, UInt64s
-from metatable.storage.byte_columns import at_every_byte
+from metatable.storage.byte_columns import LOW_BYTES, at_every_byte
 
 __all__ = ["quick_hash"]
 
@@ -21,8 +21,6 @@ FEW_ROWS = 32
 _P1, _P2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
 """The first two primes of XXH64."""
 _HALF = np.uint64(32)
-_LOW_BYTES = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
-"""What to keep of a little-endian word of which only so many bytes belong to the piece."""
 
 
 def quick_hash(data: UInt8s, starts: Int64s, sizes: Int64s) -> UInt64s:
@@ -54,7 +52,7 @@ def _quick_hash(data: UInt8s, starts: Int64s, sizes: Int64s) -> UInt64s:
         some: Int64s | slice = slice(None) if len(rows) == len(sizes) else rows
         lane = words[starts[some] + (at - begin)]
         if at + 8 > least:
-            lane &= _LOW_BYTES[np.minimum(sizes[some] - at, 8)]
+            lane &= LOW_BYTES[np.minimum(sizes[some] - at, 8)]
         lane ^= found[some]
         lane *= _P2
         lane ^= lane >> _HALF
@@ -77,7 +75,7 @@ def _quick_hash_equal(padded: UInt8s, count: int, size: int, step: int) -> UInt6
     for at in range(0, size, 8):
         lane = np.ndarray((count,), "<u8", padded, at, (step,))
         if at + 8 > size:
-            lane = lane & _LOW_BYTES[size - at]
+            lane = lane & LOW_BYTES[size - at]
         found ^= lane
         found *= _P2
         found ^= found >> _HALF

@@ -74,7 +74,7 @@ from metatable.metadata.partitions.files import FilesPartition
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.partitions.stored import partitions_of
 from metatable.metadata.view import read_columns
-from metatable.metadata.written import WrittenSlice
+from metatable.metadata.written import KEY_BYTES, WrittenSlice
 from metatable.storage import clock
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
@@ -82,9 +82,6 @@ from metatable.storage.portions import together_far
 from metatable.storage.store import Store
 
 __all__ = ["CompactLogs", "ScheduleLogs", "carry_out"]
-
-KEY_BYTES = 8 << 20
-"""Keys of written slices that wait to become entries together."""
 
 
 def _check_has_logs(snapshot: Snapshot) -> None:

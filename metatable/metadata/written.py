@@ -23,6 +23,7 @@ from metatable.data.rows.taking import whole
 from metatable.storage.store import Store
 
 __all__ = [
+    "KEY_BYTES",
     "NO_KEYS",
     "PassingRows",
     "WrittenSlice",
@@ -34,6 +35,9 @@ __all__ = [
     "stats_of_rows",
     "sure_of_stats",
 ]
+
+KEY_BYTES = 8 << 20
+"""Keys of written slices that wait to become entries together."""
 
 NO_KEYS = pa.array([], pa.string())
 

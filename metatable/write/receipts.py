@@ -15,7 +15,7 @@ from metatable.data.keys.key_texts import KEY, PATH
 from metatable.data.rows.row_counts import RowCounts
 from metatable.metadata.hfiles.entry_files import RUN_SCHEMA, write_run
 from metatable.metadata.hfiles.partition import MetadataPartition
-from metatable.metadata.written import NO_KEYS, WrittenSlice, entries_of
+from metatable.metadata.written import KEY_BYTES, NO_KEYS, WrittenSlice, entries_of
 from metatable.storage.store import Store
 
 __all__ = ["ARRIVALS", "RECEIPT", "FileReceipt", "TaskRuns"]
@@ -28,9 +28,6 @@ ARRIVALS = "arrivals"
 moves is no such key: whoever else touches it must replace the slice that it leaves."""
 
 ARRIVALS_SCHEMA = pa.schema([pa.field(KEY, pa.string()), pa.field(PATH, pa.string())])
-
-KEY_BYTES = 8 << 20
-"""Keys of written slices that wait to become entries together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metatable.storage.arrays import Int64s, UInt8s, UInt32s
-from metatable.storage.byte_columns import at_every_byte, fresh
+from metatable.storage.byte_columns import LOW_BYTES, at_every_byte, fresh
 from metatable.storage.errors import UsageError
 
 __all__ = [
@@ -39,8 +39,6 @@ Number = TypeVar("Number", bound=np.integer)
 _LAST_OFFSET = (1 << 31) - 1
 """Arrow's offsets of `pa.binary()` have 32 bits."""
 _INLINE_BYTES = 12
-_LOW_BYTES = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
-"""What to keep of a little-endian word of which only so many bytes belong to the piece."""
 
 _BYTES = (
     *(pa.binary(), pa.large_binary(), pa.binary_view()),
@@ -165,9 +163,9 @@ def _put_heads(heads: UInt32s, raw: UInt8s, starts: Int64s, sizes: Int64s) -> No
     heads[:, 0] = halves[safe]
     is_long = sizes > _INLINE_BYTES
     if not is_long.all():
-        low = words[safe] & _LOW_BYTES[np.minimum(sizes, 8)]
+        low = words[safe] & LOW_BYTES[np.minimum(sizes, 8)]
         heads[:, 0], heads[:, 1] = low, low >> 32
-        heads[:, 2] = halves[safe + 8] & _LOW_BYTES[np.clip(sizes - 8, 0, 4)]
+        heads[:, 2] = halves[safe + 8] & LOW_BYTES[np.clip(sizes - 8, 0, 4)]
     near_end = starts != safe if source is raw else np.ones(len(starts), bool)
     for place in np.flatnonzero(near_end).tolist():  # a few
         start, size = int(starts[place]), int(sizes[place])

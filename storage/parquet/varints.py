@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from metatable.storage.arrays import Bools, Int64s, UInt8s, UInt64s
-from metatable.storage.byte_columns import at_every_byte
+from metatable.storage.byte_columns import LOW_BYTES, at_every_byte
 
 __all__ = [
     "MOST_BYTES",
@@ -20,8 +20,6 @@ MOST_BYTES = 9
 """Bytes of a number, at most: it has 63 bits."""
 
 _WORD = 8
-_KEPT = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
-"""What counts of eight bytes, by the length of a number."""
 
 _STOPS = np.uint64(0x8080808080808080)
 """The highest bit of each of eight bytes: it is not set in the last byte of a number."""
@@ -52,7 +50,7 @@ def zigzags(body: UInt8s, starts: Int64s, lengths: Int64s) -> Int64s:
     """The zigzag varints of these places and lengths; of those above MOST_BYTES anything."""
     padded = np.append(body, np.zeros(_WORD, np.uint8))
     words = at_every_byte(padded, "<u8").take(starts, mode="clip").astype(np.uint64, copy=False)
-    words &= _KEPT.take(lengths, mode="clip")
+    words &= LOW_BYTES.take(lengths, mode="clip")
     found = _joined(words, int(lengths.max(initial=0)))
     long = lengths > _WORD
     if long.any():

@@ -36,6 +36,7 @@ from metatable.storage.cache import cached
 from metatable.storage.counters import Counters
 from metatable.storage.errors import CorruptError, StaleError
 from metatable.storage.hfile.reader import HFileReader
+from metatable.storage.hfile.reading.passes import ALONE_BYTES
 from metatable.storage.ordering import as_binary
 from metatable.storage.sorted_merge import merge_newest_first
 from metatable.storage.store import Store
@@ -48,9 +49,6 @@ R = TypeVar("R")
 WARM_FILES = 48
 """HFiles that are opened before it is known which of them have the keys' places."""
 
-
-ALONE_BYTES = 192 << 10
-"""HFiles of so few bytes in all are read sooner than handed to threads."""
 
 SMALL_ENTRIES = 2000
 """Entries of a partition that are read sooner all at once than some by some."""

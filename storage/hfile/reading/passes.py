@@ -51,7 +51,7 @@ from metatable.storage.hfile.record_sizes import META, RecordSizes, Sizes
 from metatable.storage.store import COALESCE_GAP_BYTES, Store
 from metatable.storage.threads import in_order, workers_here
 
-__all__ = ["BLOCK", "Pass", "worthy_sizes"]
+__all__ = ["ALONE_BYTES", "BLOCK", "Pass", "worthy_sizes"]
 
 BLOCK = "hfile.block"
 """What a payload is called in the cache, before its store, file and offset."""
