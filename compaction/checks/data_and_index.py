@@ -32,7 +32,7 @@ from metatable.data.file_groups.slices import (
 from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
-from metatable.metadata.hfiles.entry_files import Run, run_of, write_run
+from metatable.metadata.hfiles.entry_files import Run, write_run
 from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.partitions.bloom_filter import BloomFilterPartition
 from metatable.metadata.partitions.column_stats import rows_in
@@ -132,9 +132,8 @@ def _take_receipts(found: Examined, checked: Sequence[Checked]) -> None:
         if one.fault is not None and one.anew is None:
             fault = Fault(one.fault)
             found.findings.add(fault, one.where, one.detail, _MENDED.get(fault, ""))
-        run = run_of(one)
-        if run is not None:
-            found.runs.append(run)
+        if one.run is not None:
+            found.runs.append(one.run)
 
 
 def _look_at_footers(found: Examined, checked: Sequence[Checked]) -> None:

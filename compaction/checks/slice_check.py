@@ -17,7 +17,7 @@ from metatable.compaction.checks.held_slices import Held, damage_of, read_held, 
 from metatable.compaction.checks.surplus_entries import hashes_of_keys
 from metatable.data.file_groups.slices import FileSlice
 from metatable.index.protocol import Index
-from metatable.metadata.hfiles.entry_files import Run
+from metatable.metadata.hfiles.entry_files import Run, RunReceipt
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.results import Fault
 from metatable.storage.counters import Counters
@@ -43,7 +43,7 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(RunReceipt):
     """Receipt: a finding, and the slice that is to be written anew because of it; the rows of a
     slice, and eight bytes of hash for each of them; or a run of entries that should be there."""
 
@@ -53,12 +53,6 @@ class Checked:
     anew: str | None = None
     rows: int = 0
     hashes: bytes = b""
-    partition: str | None = None
-    entry_count: int = 0
-    entry_bytes: int = 0
-    path: str | None = None
-    body: bytes | None = None
-    size_bytes: int = 0
 
 
 def check_slices(

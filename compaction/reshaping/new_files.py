@@ -20,7 +20,7 @@ from metatable.data.hoodie.commit_metadata import CommitMetadata, WriteStat
 from metatable.data.keys.key_texts import KEY
 from metatable.engine.protocol import Engine
 from metatable.metadata.commits.steps import staged
-from metatable.metadata.hfiles.entry_files import Run, run_of, write_run
+from metatable.metadata.hfiles.entry_files import Run, RunReceipt, write_run
 from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.manifests.manifest import Step
 from metatable.metadata.view import TableView
@@ -114,16 +114,10 @@ def _counted(target: DataFile, keys: pa.Array, stats: tuple[ColumnStats, ...]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(RunReceipt):
     """A file that was written (JSON of its stat), or a run of entries."""
 
     stat: str | None = None
-    partition: str | None = None
-    entry_count: int = 0
-    entry_bytes: int = 0
-    path: str | None = None
-    body: bytes | None = None
-    size_bytes: int = 0
 
 
 def file_receipt(stat: WriteStat) -> Receipt:
@@ -147,8 +141,8 @@ def entry_receipts(
 def sorted_out(told: Sequence[Receipt]) -> tuple[tuple[WriteStat, ...], tuple[Run, ...]]:
     """The files of these receipts, by path, and the runs of entries."""
     stats = [WriteStat(**json.loads(one.stat)) for one in told if one.stat is not None]
-    runs = (run for run in map(run_of, told) if run is not None)
-    return tuple(sorted(stats, key=lambda one: one.path)), tuple(runs)
+    runs = tuple(one.run for one in told if one.run is not None)
+    return tuple(sorted(stats, key=lambda one: one.path)), runs
 
 
 def staged_commit(

@@ -32,6 +32,7 @@ __all__ = [
     "NONE_RIDES",
     "RUN_SCHEMA",
     "Run",
+    "RunReceipt",
     "build_hfile",
     "cut_ranges",
     "drop_runs",
@@ -39,7 +40,6 @@ __all__ = [
     "read_run",
     "read_runs",
     "read_together",
-    "run_of",
     "write_run",
 ]
 
@@ -90,11 +90,25 @@ class Run:
     size_bytes: int
 
 
-def run_of(receipt: object) -> Run | None:
-    """The run that the receipt of a task has, in fields that are called as those of `RUN_SCHEMA`;
-    None where it has none."""
-    told = {name: getattr(receipt, name) for name in RUN_SCHEMA.names}
-    return None if told["partition"] is None else Run(**told)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReceipt:
+    """Base of a task's receipts (`run_jobs`) that may be a run: its fields, as `Run` has them, and
+    `partition` is None where there is none."""
+
+    partition: str | None = None
+    entry_count: int = 0
+    entry_bytes: int = 0
+    path: str | None = None
+    body: bytes | None = None
+    size_bytes: int = 0
+
+    @property
+    def run(self) -> Run | None:
+        """The run that it is."""
+        if self.partition is None:
+            return None
+        sizes = self.entry_count, self.entry_bytes
+        return Run(self.partition, *sizes, self.path, self.body, self.size_bytes)
 
 
 def write_run(scratch: Store, partition: str, entries: pa.Table, tasks: int = 1) -> Run:
