@@ -14,9 +14,12 @@ instant is withdrawn: then nobody can take it again and write a file of that ver
 
 What could be rows is deleted for a reason, never for the lack of one: its commit was undone or
 never published, its group has a later slice, or a replacecommit has replaced it; and none goes that
-a savepoint of Hudi's own tools keeps. Any other data file that nobody names (an entry that was
-lost, say) stays, and is counted; so is one to which a link leads out of the table, which no delete
-reaches, and past whose instant, if it does not count, the timeline is not archived.
+a savepoint of Hudi's own tools keeps.
+
+Any other data file that nobody names (its entry was lost, say) stays, and is counted. So does a
+file in a folder to which a link leads out of the table, or in that of another table: nothing is
+deleted there. The timeline is not archived past the instant of a file that stays, if that instant
+does not count, or may not.
 """
 
 from __future__ import annotations

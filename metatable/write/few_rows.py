@@ -10,10 +10,10 @@ How many are few depends on who else would do it: a cluster that runs no more ta
 this process has processors (a local master, above all) does the same work on the same processors,
 and sends rows between processes besides.
 
-Rows whose source says that they may be few come here as they are, and are prepared here; of others
-the prepared ones are counted, which have to be kept anyway. They are counted before they come: what
-is read as it is stored is read twice for that, which takes less than keeping it does, and anything
-else is kept, so that it is made once.
+If the source's size says that rows may be few, they are fetched and prepared here. Otherwise, and
+where they turn out to be many, they are prepared on Spark, which keeps what it has prepared. Rows
+are counted before they are fetched. That reads stored files twice, which costs less than caching
+them; any other rows are cached, so that they are made once.
 """
 
 from __future__ import annotations

@@ -298,8 +298,8 @@ def _hashed(files: StoredFiles, written: WrittenSlice) -> pa.Table:
 
 
 def _check_ids(files: StoredFiles, made: FileSlice, stored: StoredColumns) -> None:
-    """Files of a table of ours, that has lost what it knew of itself, tell ids: are they those that
-    its columns, and what lies in them, get now?"""
+    """Files of a table of ours that has lost its versions carry column ids. Raises UpgradeError
+    unless they are those that its columns, and the fields in them, would get now."""
     if not stored.by_id:
         return
     known = files.table.ids()

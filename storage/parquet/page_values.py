@@ -230,7 +230,8 @@ def _last_words(rows: UInt8s) -> UInt64s:
 
 
 def _hits(held: UInt64s, page: Int64s, wanted: UInt64s) -> tuple[Int64s, Int64s]:
-    """Which of the `wanted` words, which are asked of these pages, equals which of its page's."""
+    """For each page, which of the wanted words equals which word of the page: (numbers of the
+    wanted words, places in their pages). `page`: that of each wanted word, ascending."""
     turn = np.arange(len(page)) - np.searchsorted(page, page)  # among those of its page
     hits = []
     for number in range(int(turn.max()) + 1):

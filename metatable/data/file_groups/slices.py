@@ -327,8 +327,9 @@ def _no_base(partition_path: str, file_id: str, instant: str) -> DataFile:
 
 
 def _are_slice(bases: Sequence[DataFile], logs: Sequence[LogFile]) -> bool:
-    """Whether each log lies on one of these, of which the first is there, and those to come are one
-    of its group, or some of others."""
+    """Whether each log lies on one of these base files. The first is the slice's own; the others
+    are still to come: either the next file of this group, or one for each child group of a resize.
+    """
     base, later = bases[0], bases[1:]
     ids = [one.file_id for one in later]
     apart = base.file_id not in ids and len(set(ids)) == len(ids)

@@ -3,12 +3,12 @@
 On its base version a change is composed and put at once. Where another one was first, what it
 requires is asked of the newest version, it is composed on top of that and put again.
 
-Roots are cleaned one day, and with a root goes what keeps a writer who slept from putting its own
-in that place. Such a put is *void*: nobody will find it, for readers begin later. Roots are deleted
-one after the other, the oldest first: so a put counts if the root that it was composed on is still
-there, and its writer looks after the put. Where it is not, the writer may also have slept since.
+Old roots are deleted one day. A writer that slept could then put its root in the freed place: such
+a put is *void*, as readers begin at later roots. So after its put a writer checks that the root it
+built on still exists; roots are deleted oldest first, so if it does, the put counts. If it does
+not, the put may be void, or the writer slept after a put that counts: what is there tells.
 
-It is not there, either, where the table was moved or deleted meanwhile, or another one made in its
+Nor does that root exist where the table was moved or deleted meanwhile, or another one made in its
 place. Nobody would find that put, or it would be the next version of another table.
 """
 

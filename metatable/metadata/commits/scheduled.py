@@ -122,7 +122,7 @@ def retire_files(draft: Draft, files: Sequence[DataFile | LogFile], owner: Owner
 def add_entries(
     draft: Draft, partition: MetadataPartition, entries: pa.Table, owner: Owner
 ) -> None:
-    """An HFile of these, of the next version: what is composed of the one before it."""
+    """Put these entries into one small HFile and add it to the draft of the next version."""
     sink = Caught(draft.store.counters)
     ref = partition.store(sink, 0, partition.space, entries, owner)
     if ref is not None:
