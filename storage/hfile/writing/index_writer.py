@@ -44,6 +44,8 @@ _MOST_LEVELS = 16
 _PLACE = struct.Struct(">qi")  # tests/storage/hfile/test_format_doc.py holds it to FORMAT.md
 _MID_KEY = struct.Struct(">qii")
 _POSITION = np.dtype(">i4")
+_EMPTY_INNER_BYTES = 8
+"""Of an inner payload without entries: how many there are, and a position, that of its end."""
 _SHORTENED_SUFFIX = KEY_SUFFIX[:-1] + b"\xff"
 """The type that sorts before all others: a shortened key is below the equal row of a record."""
 
@@ -96,7 +98,7 @@ class IndexWriter:
         self._emit = emit
         self._chunk_bytes = chunk_bytes
         self._leaf: list[Entry] = []
-        self._leaf_size = _inner_size(0)
+        self._leaf_size = _EMPTY_INNER_BYTES
         self._roots: list[Entry] = []
         self._leaf_counts: list[int] = []
         self.payload_bytes = 0
@@ -137,7 +139,7 @@ class IndexWriter:
     def _write_leaf(self) -> None:
         self._roots.append(self._write(BlockType.LEAF_INDEX, self._leaf))
         self._leaf_counts.append(len(self._leaf))
-        self._leaf, self._leaf_size = [], _inner_size(0)
+        self._leaf, self._leaf_size = [], _EMPTY_INNER_BYTES
 
     def _write(self, kind: BlockType, entries: list[Entry]) -> Entry:
         payload = encode_inner(entries)
@@ -175,11 +177,6 @@ class IndexWriter:
         leaf = int(np.searchsorted(ends, middle, "right"))
         offset, size, _ = self._roots[leaf]
         return _MID_KEY.pack(offset, size, middle - int(ends[leaf]) + self._leaf_counts[leaf])
-
-
-def _inner_size(count: int) -> int:
-    """Bytes of an inner payload of so many entries, without these."""
-    return 4 + 4 * (count + 1)
 
 
 def _entry_size(key: bytes) -> int:
