@@ -67,9 +67,9 @@ class Findings:
                 held += kept[: KEPT - len(held)]
         return both
 
-    def take(self, later: Findings, faults: Collection[Fault]) -> None:
-        """Those of a later look that are of these faults."""
-        for fault in faults:
+    def add_kinds(self, later: Findings, kinds: Collection[Fault]) -> None:
+        """Add the findings of a later look that are of these kinds."""
+        for fault in kinds:
             self._counts[fault] += later._counts[fault]
             held = self._kept.setdefault(fault, [])
             told = later._kept.get(fault, [])

@@ -147,7 +147,7 @@ def _publish_again(
         found = examine(engine, snapshot, scratch, one[0])
         change = publishing_again(transaction, found, scratch, one, body)
         made = transaction.publish(change)
-    findings.take(found.findings, BY_ENTRIES)
+    findings.add_kinds(found.findings, BY_ENTRIES)
     return made
 
 
