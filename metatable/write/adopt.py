@@ -66,12 +66,9 @@ from metatable.metadata.written import stats_columns
 from metatable.storage import clock
 from metatable.storage.errors import ConflictError, CorruptError, UpgradeError, UsageError
 from metatable.storage.store import Store
-from metatable.write.stored_entries import (
-    StoredFiles,
-    passed_over,
-    refuse_duplicates,
-    runs_of,
-)
+from metatable.write.keys_twice import refuse_duplicates
+from metatable.write.stored_entries import passed_over, runs_of
+from metatable.write.stored_files import StoredFiles
 
 __all__ = ["OPERATION", "adopt_table", "enough_buckets"]
 

@@ -36,7 +36,8 @@ from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 from metatable.write.adopt import OPERATION, enough_buckets
 from metatable.write.attempts import attempts
-from metatable.write.stored_entries import StoredFiles, runs_of
+from metatable.write.stored_entries import runs_of
+from metatable.write.stored_files import StoredFiles
 
 __all__ = ["change_index"]
 

@@ -50,7 +50,7 @@ from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.store import Store
 from metatable.write import adopt as adopting
 from metatable.write import change_index as changing
-from metatable.write import stored_entries
+from metatable.write import keys_twice, stored_entries
 from metatable.write.adopt import adopt_table
 from metatable.write.change_index import change_index
 from metatable.write.commit_pass import write
@@ -398,7 +398,7 @@ def test_buckets_grow_with_the_table_unless_they_are_given(
     uri = stripped(tmp_path / "table")
     monkeypatch.setattr(adopting, "BUCKET_BYTES", 16)
     monkeypatch.setattr(stored_entries, "TOLD_BYTES", 100)
-    monkeypatch.setattr(stored_entries, "CHECKED_BYTES", 50)
+    monkeypatch.setattr(keys_twice, "CHECKED_BYTES", 50)
     given = {"buckets": {"column_stats": 4}, "key_scope": "partition"}
     table = adopt(uri, index="record", options=given)
     assert table.options.buckets["record_index"] > 16

@@ -16,7 +16,7 @@ from metatable.index import build
 from metatable.metadata.hfiles import entry_files
 from metatable.metadata.hfiles.entry_files import Run, cut_ranges
 from metatable.storage.store import Store
-from metatable.write import planning, stored_entries
+from metatable.write import planning, stored_files
 from tests.compaction import test_built_index as services
 from tests.compaction.test_built_index import Elsewhere
 from tests.face.test_adopt import stripped
@@ -65,7 +65,7 @@ def test_what_rides_is_bounded_together(
 ) -> None:
     monkeypatch.setattr(planning, "TASK_BYTES", 100)
     monkeypatch.setattr(planning, "LEAST_TASK_BYTES", 1)
-    monkeypatch.setattr(stored_entries, "TASK_BYTES", 100)
+    monkeypatch.setattr(stored_files, "TASK_BYTES", 100)
     table, run = due(str(tmp_path / "table"))
     told: list[Run] = []
 
