@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from metatable.data.columns.align import align
 from metatable.data.keys.keygen import KeyGenerator
 from metatable.table import Table
-from metatable.write.overwrite import named_paths
+from metatable.write.named_partitions import named_paths
 
 __all__ = ["held", "named", "paths_of"]
 

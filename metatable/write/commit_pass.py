@@ -81,12 +81,8 @@ from metatable.write.bent_logs import bent_slices
 from metatable.write.few_rows import is_much, prepared_near, reads_much, slices_named
 from metatable.write.held_rows import held_rows
 from metatable.write.late_logs import CarryOut
-from metatable.write.overwrite import (
-    Overwritten,
-    PartitionsUnchanged,
-    named_paths,
-    overwritten,
-)
+from metatable.write.named_partitions import named_paths
+from metatable.write.overwrite import Overwritten, PartitionsUnchanged, overwritten
 from metatable.write.partial_rows import made_whole
 from metatable.write.plan import WritePlan
 from metatable.write.planning import planned

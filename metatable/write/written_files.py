@@ -25,6 +25,7 @@ from metatable.metadata.manifests.pages import HFileRef
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.partitions.stored import partitions_of
 from metatable.storage.store import Store
+from metatable.write.entries_gone import entries_gone
 from metatable.write.groups import (
     MOST_TOGETHER,
     PLACES,
@@ -33,7 +34,7 @@ from metatable.write.groups import (
     preparations,
     write_groups,
 )
-from metatable.write.overwrite import Overwritten, entries_gone
+from metatable.write.overwrite import Overwritten
 from metatable.write.plan import NO_TASK, WritePlan
 from metatable.write.receipts import ARRIVALS, RECEIPT, FileReceipt
 from metatable.write.task_rows import TaskRows

@@ -21,7 +21,7 @@ from metatable.metadata.commits.steps import staged_path
 from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.manifests.versions import load_newest
 from metatable.storage.store import Store
-from metatable.write import overwrite
+from metatable.write import entries_gone, overwrite
 from tests.face.protocol.making import recover
 from tests.long import LONG, one_in
 from tests.model import (
@@ -87,8 +87,8 @@ def table(table_uri: str) -> Table:
 def test_after_any_overwrites_rows_index_and_hudi_are_those_of_a_dict(
     table_uri: str, index: str, scope: str, ordering: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overwrite, "FILES_TOGETHER", 2)
-    monkeypatch.setattr(overwrite, "KEYS_BYTES", 100)
+    monkeypatch.setattr(entries_gone, "FILES_TOGETHER", 2)
+    monkeypatch.setattr(entries_gone, "KEYS_BYTES", 100)
     monkeypatch.setattr(overwrite, "FEW_PARTITIONS", 1 if ordering else 16)
     table = created(table_uri, index, scope, ordering)
     model = Model(scope == "global", ordering is not None)
