@@ -31,8 +31,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.columns.schema_changes import needs_rewriting, with_new_columns
-from metatable.data.columns.schema_text import TableSchema
 from metatable.data.file_groups.slices import FileSlice
 from metatable.data.hoodie.commit_metadata import WriteStat
 from metatable.data.hoodie.operations import (
@@ -47,7 +45,6 @@ from metatable.data.hoodie.operations import (
 )
 from metatable.data.keys.key_texts import KEY, PATH
 from metatable.data.keys.row_order import COLUMN_SAMPLES, RowOrder, sample_columns
-from metatable.data.keys.sort_texts import check_sortable
 from metatable.data.rows.row_counts import RowCounts
 from metatable.engine.adding_up import added_up
 from metatable.engine.protocol import TASK_COLUMN, Engine
@@ -56,7 +53,7 @@ from metatable.index.locations import LOCATION_COLUMN, without_codes
 from metatable.index.presence import present
 from metatable.index.protocol import Index
 from metatable.index.record import keyed_index
-from metatable.metadata.commits.change import Change, Race, Requirement, Update
+from metatable.metadata.commits.change import Change, Requirement, Update
 from metatable.metadata.commits.page_updates import AddFiles
 from metatable.metadata.commits.requirements import (
     GroupsAbsent,
@@ -68,26 +65,27 @@ from metatable.metadata.commits.requirements import (
 )
 from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.commits.updates import SetSchema
-from metatable.metadata.hfiles.entry_files import Run, read_runs
 from metatable.metadata.manifests.versions import newest_of
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.partitions.stored import partitions_of
 from metatable.results import WriteResult
 from metatable.storage import clock
-from metatable.storage.errors import NotFoundError, StaleError, UsageError
+from metatable.storage.errors import NotFoundError, StaleError
 from metatable.storage.store import Store
 from metatable.write.attempts import attempts
 from metatable.write.bent_logs import bent_slices
 from metatable.write.few_rows import is_much, prepared_near, reads_much, slices_named
+from metatable.write.given import Given, check_sorting, no_rows
 from metatable.write.held_rows import held_rows
 from metatable.write.late_logs import CarryOut
 from metatable.write.named_partitions import named_paths
+from metatable.write.new_keys import KeysAbsent, refuse_existing
 from metatable.write.overwrite import Overwritten, PartitionsUnchanged, overwritten
 from metatable.write.partial_rows import made_whole
 from metatable.write.plan import WritePlan
 from metatable.write.planning import planned
 from metatable.write.prepare import Distinct, distinct, keys_alone, prepared, refuse_others
-from metatable.write.profile import NAMED_KEYS, PROFILE_SUMS, CountGroups
+from metatable.write.profile import PROFILE_SUMS, CountGroups, row_count
 from metatable.write.receipts import FileReceipt
 from metatable.write.routes import ROUTE, route
 from metatable.write.same_rows import refuse_other_rows
@@ -133,12 +131,12 @@ def write(
     except NotFoundError as error:
         raise StaleError("the table is gone", path=store.uri) from error
     options, snapshot = first.base.options, first.snapshot
-    rows = _no_rows(engine, snapshot) if operation == DELETE_PARTITION else engine.rows(data)
+    rows = no_rows(engine, snapshot) if operation == DELETE_PARTITION else engine.rows(data)
     if operation == DELETE:
         rows = keys_alone(engine, rows, options)
-    given = _Given(engine.schema(rows), evolve)
+    given = Given(engine.schema(rows), evolve)
     if sort_by:
-        _check_sorting(snapshot, sort_by)
+        check_sorting(snapshot, sort_by)
     columns = given.columns(snapshot).arrow
 
     def prepare(engine: Engine[Any], rows: Any) -> Any:
@@ -167,38 +165,6 @@ def delete_partitions(
     return write(store, engine, None, DELETE_PARTITION, note, named=named)
 
 
-def _no_rows(engine: Engine[Any], snapshot: Snapshot) -> Any:
-    """What comes where partitions are deleted: it has whatever columns the table has."""
-    return engine.rows(snapshot.schema.empty_table())
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """The columns of the rows as they were given; `evolve`: the table gets those that it lacks."""
-
-    schema: pa.Schema
-    evolve: bool
-
-    def columns(self, snapshot: Snapshot) -> TableSchema:
-        """What the table is to have. Raises UsageError."""
-        if not self.evolve:
-            return snapshot.table_schema
-        made = with_new_columns(snapshot.table_schema, self.schema, snapshot.options)
-        if needs_rewriting(made, snapshot.options):
-            raise UsageError(
-                "files hold another column of the name of a new one: alter(AddColumn(…)) first",
-                found=sorted({*made.arrow.names} - {*snapshot.schema.names}),
-            )
-        if bent_slices(snapshot, made):
-            raise UsageError(
-                "logs lack a new field of a struct, or hold rows of their own and lack a column"
-                " beside nested ones, and Hudi's readers take no such column from them:"
-                " alter(AddColumn(…)) first",
-                found=sorted({*made.ids()} - {*snapshot.table_schema.ids()}),
-            )
-        return made
-
-
 @dataclass(slots=True)
 class _Attempt:
     """One try on one base version."""
@@ -211,7 +177,7 @@ class _Attempt:
     given: Distinct
     operation: str
     note: Mapping[str, str]
-    columns: _Given
+    columns: Given
     named: tuple[str, ...]
     sort_by: tuple[str, ...]
 
@@ -301,7 +267,7 @@ class _Attempt:
         if [(one.name, one.type) for one in own] == [(one.name, one.type) for one in wanted]:
             return rows
         if self.operation == DELETE_PARTITION:
-            kept = _no_rows(self.engine, snapshot)
+            kept = no_rows(self.engine, snapshot)
         else:
             kept = self.engine.select(rows, [name for name in held.names if name in given])
         return prepared(self.engine, kept, snapshot.options, snapshot.schema, self.operation)
@@ -324,9 +290,9 @@ class _Attempt:
         if count.sums:
             refuse_others(self.engine, located, snapshot.options, self.given, profile)
         if self.operation in INSERTS:
-            _refuse_existing(profile)
+            refuse_existing(profile)
         ordering = snapshot.options.ordering
-        known = _rows(profile.filter(profile["file_id"].is_valid()))
+        known = row_count(profile.filter(profile["file_id"].is_valid()))
         if (
             ordering is None
             or self.operation == DELETE
@@ -409,7 +375,7 @@ class _Attempt:
             rows = self._back(rows)
             plan = plan_for(self.engine)
         files = len(plan.groups)
-        _log.info("writing %d rows to %d files as %s", _rows(known.profile), files, instant)
+        _log.info("writing %d rows to %d files as %s", row_count(known.profile), files, instant)
         return rows, plan
 
     def _change(
@@ -455,7 +421,7 @@ class _Known:
     def held_alone(self) -> tuple[_Known, RowCounts]:
         """Of rows to delete those that the table holds, and how many it does not."""
         held = self.profile["file_id"].is_valid()
-        absent = _rows(self.profile.filter(pc.invert(held)))
+        absent = row_count(self.profile.filter(pc.invert(held)))
         return replace(self, profile=self.profile.filter(held)), RowCounts(absent=absent)
 
 
@@ -479,47 +445,3 @@ class _Done:
     stats: tuple[WriteStat, ...]
     counts: RowCounts
     engine: str
-
-
-def _check_sorting(snapshot: Snapshot, sort_by: Sequence[str]) -> None:
-    """Raises UsageError where rows cannot be sorted by these columns."""
-    check_sortable(snapshot.schema, sort_by)
-    index = create_index(snapshot.options)
-    if index.placement(snapshot) is not None:
-        raise UsageError(
-            "the index tells which file a row goes to: no order of other columns does",
-            sort_by=list(sort_by),
-            found=f"index {index.name!r}",
-        )
-
-
-def _refuse_existing(profile: pa.Table) -> None:
-    existing = profile.filter(profile["file_id"].is_valid())
-    if existing.num_rows:
-        named = sorted(key for keys in existing["keys"].to_pylist() for key in keys)
-        raise UsageError(
-            "insert of keys that the table holds: use upsert",
-            keys=named[:NAMED_KEYS],
-            found=f"{_rows(existing)} existing keys",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class KeysAbsent:
-    """Nobody has published a key that we insert: those in `arrivals`, runs in the scratch."""
-
-    index: Index
-    scratch: Store
-    arrivals: tuple[Run, ...]
-
-    def check(self, race: Race) -> None:
-        since = race.snapshot.since(race.base.version)
-        for batch in read_runs(self.scratch, self.arrivals):
-            held = self.index.holds(since, batch[KEY], batch[PATH])
-            if held.any():
-                keys = batch[KEY].filter(pa.array(held))[:NAMED_KEYS].to_pylist()
-                raise race.lost("another commit inserted the same keys: retry", keys=keys)
-
-
-def _rows(profile: pa.Table) -> int:
-    return int(pc.sum(profile["rows"]).as_py() or 0)

@@ -26,7 +26,7 @@ from metatable.storage.arrays import Int64s
 from metatable.storage.counters import Counters
 from metatable.write.same_rows import key_sums
 
-__all__ = ["NAMED_KEYS", "PROFILE", "PROFILE_SUMS", "CountGroups", "are_open"]
+__all__ = ["NAMED_KEYS", "PROFILE", "PROFILE_SUMS", "CountGroups", "are_open", "row_count"]
 
 SAMPLE_KEYS = 2048
 """Keys a partition of rows gives as a sample of a table partition: all of a small batch, enough of
@@ -170,3 +170,8 @@ def _sample(keys: pa.Array, rows: Int64s, least: int, most: int) -> list[str]:
     """Every so many of the keys of these rows: `least`, or more, but no more than `most`."""
     step = min(most, max(least, -(-len(rows) // SAMPLE_KEYS)))
     return every(keys.take(pa.array(rows)), step)
+
+
+def row_count(profile: pa.Table) -> int:
+    """How many rows a profile, or part of one, tells of."""
+    return int(pc.sum(profile["rows"]).as_py() or 0)

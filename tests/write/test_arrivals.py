@@ -14,7 +14,7 @@ from metatable.metadata.hfiles.entry_files import Run, write_run
 from metatable.metadata.manifests.versions import newest_of
 from metatable.storage.errors import ConflictError
 from metatable.storage.store import Store
-from metatable.write.commit_pass import KeysAbsent
+from metatable.write.new_keys import KeysAbsent
 from metatable.write.receipts import ARRIVALS, ARRIVALS_SCHEMA
 from tests.far import in_memory, made, rows
 
