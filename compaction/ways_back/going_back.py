@@ -26,7 +26,7 @@ from itertools import chain
 
 from metatable.compaction.reshaping.resized import Resized
 from metatable.compaction.ways_back.undoing import completion, undoing
-from metatable.data.columns.schema_changes import holds_all
+from metatable.data.columns.schema_past import holds_all
 from metatable.data.file_groups.slices import DataFile, FileSlice
 from metatable.data.hoodie.timeline import CLUSTERING, inflight_path
 from metatable.metadata.commits.change import Update

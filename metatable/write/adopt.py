@@ -29,8 +29,8 @@ import pyarrow as pa
 from metatable.data.base_files.hadoop_checksum import put_over
 from metatable.data.bucket_functions import HASH_SPACE
 from metatable.data.columns.schema import normal
-from metatable.data.columns.schema_changes import begun_anew, having_passed
 from metatable.data.columns.schema_on_read import refuse_renamed
+from metatable.data.columns.schema_past import begun_anew, having_passed
 from metatable.data.columns.schema_text import TableSchema
 from metatable.data.config.options import COPY_ON_WRITE, MOST_BUCKETS, Options
 from metatable.data.hoodie.other_writers import (

@@ -19,12 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from metatable.data.columns.schema_changes import (
-    ColumnChange,
-    changed,
-    needs_rewriting,
-    rewritten,
-)
+from metatable.data.columns.schema_changes import ColumnChange, changed, needs_rewriting
+from metatable.data.columns.schema_past import rewritten
 from metatable.data.columns.schema_text import TableSchema
 from metatable.data.file_groups.slices import FileSlice
 from metatable.data.hoodie.commit_metadata import WriteStat

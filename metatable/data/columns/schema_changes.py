@@ -9,7 +9,8 @@
 
 A path names a column, or a field in it: `fare`, `driver.name`, `tags.element.word`,
 `attributes.value`. Every column keeps its id for life, whatever happens to it, and an id is never
-given again; so what a file holds of a column is known by its id (`stored_columns.py`).
+given again; so what a file holds of a column is known by its id (`stored_columns.py`). What columns
+were called before, `schema_past.py` tells.
 
 Readers of Hudi tables know columns by their names. For a table that they shall read
 (`hudi_readable`) a name must mean one column in every file that there is: where files may hold
@@ -31,7 +32,7 @@ widened among integers alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -39,6 +40,7 @@ import pyarrow as pa
 
 from metatable.data.columns.align import is_list, widens
 from metatable.data.columns.schema import normal
+from metatable.data.columns.schema_past import was_there, with_names
 from metatable.data.columns.schema_text import GREATEST_ID, Column, TableSchema, column_of, walk
 from metatable.data.config.options import Options
 from metatable.storage.errors import UsageError
@@ -51,13 +53,8 @@ __all__ = [
     "MoveColumn",
     "RenameColumn",
     "WidenColumn",
-    "back_behind",
-    "begun_anew",
     "changed",
-    "having_passed",
-    "holds_all",
     "needs_rewriting",
-    "rewritten",
     "with_new_columns",
 ]
 
@@ -92,7 +89,7 @@ class AddColumn:
             return _put(beside, added, self.after, self.path)
 
         made = _within(schema, parent, add)
-        again = _was_there(self.path, schema)
+        again = was_there(self.path, schema)
         return replace(made, last_column_id=last, by_id=made.by_id or again)
 
 
@@ -121,7 +118,7 @@ class RenameColumn:
 
         _refuse_unnamed(schema, self.path)
         made = _within(schema, parent, rename)
-        return replace(made, past_names=_with_names(schema.past_names, self.path), by_id=True)
+        return replace(made, past_names=with_names(schema.past_names, self.path), by_id=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +171,8 @@ class DropColumn:
         stats = () if parent or pa.types.is_nested(gone.type) else (gone.first_name,)
         return replace(
             made,
-            past_names=_with_names(schema.past_names, *paths),
-            past_stats=_with_names(schema.past_stats, *stats),
+            past_names=with_names(schema.past_names, *paths),
+            past_stats=with_names(schema.past_stats, *stats),
         )
 
 
@@ -221,55 +218,6 @@ def needs_rewriting(schema: TableSchema, options: Options) -> bool:
     """Whether the files have to be written anew, because the table is read by names, and they may
     have another name, or another column, for one of these."""
     return options.hudi_readable and schema.by_id
-
-
-def holds_all(written: TableSchema, asked: TableSchema) -> bool:
-    """Whether what is written with one schema has every column of the other, of its type."""
-    there = {one.id: one for _, one in walk(written.columns)}
-    return all(
-        one.id in there and (pa.types.is_nested(one.type) or there[one.id].type == one.type)
-        for _, one in walk(asked.columns)
-    )
-
-
-def rewritten(schema: TableSchema) -> TableSchema:
-    """The schema when all files have been written with it: none holds anything of the past."""
-    return replace(schema, past_names=(), past_stats=(), by_id=False)
-
-
-def back_behind(schema: TableSchema, since: TableSchema) -> TableSchema:
-    """The schema of an older version, gone back to, where files written with those up to `since`
-    may stay. Once a name has meant something else they are found by ids alone: it may have got its
-    own back meanwhile, so names are not compared."""
-    paths, known = schema.ids(), {one.first_name for one in schema.columns}
-    flat = [one.first_name for one in since.columns if not pa.types.is_nested(one.type)]
-    names = [one for one in (*since.past_names, *since.ids()) if one not in paths]
-    stats = [one for one in (*since.past_stats, *flat) if one not in known]
-    return replace(
-        schema,
-        past_names=_with_names(schema.past_names, *names),
-        past_stats=_with_names(schema.past_stats, *stats),
-        by_id=schema.by_id or since.by_id,
-    )
-
-
-def having_passed(schema: TableSchema, others: Mapping[str, int]) -> TableSchema:
-    """The schema of a table whose files have these fields beside its columns, by path, with their
-    ids: none of the ids is given out again, and a name that is, is another column."""
-    last = max([schema.last_column_id, *others.values()])
-    past = _with_names(schema.past_names, *sorted(others))
-    return replace(schema, last_column_id=last, past_names=past)
-
-
-def begun_anew(schema: TableSchema) -> TableSchema:
-    """The schema of a table without a past but its files, which have all columns under their names
-    of now: statistics are made by these, and so are files found that tell no ids."""
-    columns = tuple(map(_by_its_name, schema.columns))
-    return replace(schema, columns=columns, past_stats=())
-
-
-def _by_its_name(column: Column) -> Column:
-    return replace(column, known_as="", inner=tuple(map(_by_its_name, column.inner)))
 
 
 def with_new_columns(schema: TableSchema, given: pa.Schema, options: Options) -> TableSchema:
@@ -418,17 +366,6 @@ def _numbered(column: Column, last: int) -> tuple[Column, int]:
         inner.append(made)
     name = f"{column.name}#{own}"
     return replace(column, id=own, known_as=name, inner=tuple(inner)), last
-
-
-def _was_there(path: str, schema: TableSchema) -> bool:
-    """Whether files may hold something else by this path, or by one in it: it was a column's.
-    Spark does not tell case apart."""
-    return any(f"{one}.".lower().startswith(f"{path}.".lower()) for one in schema.past_names)
-
-
-def _with_names(names: tuple[str, ...], *added: str) -> tuple[str, ...]:
-    """The names, and those added to them, each once."""
-    return tuple(dict.fromkeys((*names, *added)))
 
 
 # Refusing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from metatable.data.columns.schema_changes import back_behind
+from metatable.data.columns.schema_past import back_behind
 from metatable.data.columns.schema_text import TableSchema
 from metatable.data.config.options import Options
 from metatable.metadata.commits.change import Draft
