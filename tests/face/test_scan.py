@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import metatable
-from metatable import col, results
+from metatable import col, data_files
 from metatable.data.base_files import base_file
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.query import scan as scan_module
@@ -160,7 +160,7 @@ def test_uris_of_an_object_store_are_urls_of_its_scheme() -> None:
 def test_files_become_objects_in_parts(
     table: metatable.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results, "_AT_ONCE", 2)
+    monkeypatch.setattr(data_files, "_AT_ONCE", 2)
     files = table.files()
     assert len(files) > 2
     assert list(files) == [files[place] for place in range(len(files))]

@@ -154,7 +154,7 @@ ROOMS = (
     ),
     Room(
         "query",
-        ("metatable/query/*.py", "metatable/results.py"),
+        ("metatable/query/*.py", "metatable/results.py", "metatable/data_files.py"),
         (
             ("tests/query", *_files(FACE, "where", "scan", "changes", "point_reads")),
             _files(FACE, "skipping", "rules", "bad_input"),
