@@ -21,7 +21,7 @@ from metatable.data.columns.read_columns import ReadColumns
 from metatable.data.reading import logs_together, slice_reader
 from metatable.engine import local
 from metatable.metadata.commits import transaction
-from metatable.query.changes import CHANGE_TYPE, IDENTITY, _are_of_one_commit, _settled
+from metatable.query.changed_rows import CHANGE_TYPE, IDENTITY, _are_of_one_commit, settled
 from metatable.storage.counters import Counters
 from metatable.storage.store import Store
 from tests.long import LONG
@@ -145,7 +145,7 @@ def test_changes_between_any_two_versions_are_those_of_a_dict(
 ) -> None:
     draw = random.Random(seed)
     monkeypatch.setattr("metatable.query.changes.PART_BYTES", draw.choice([1 << 11, 32 << 20]))
-    monkeypatch.setattr("metatable.query.changes.SMALL_BYTES", small_bytes)
+    monkeypatch.setattr("metatable.query.changed_rows.SMALL_BYTES", small_bytes)
     model = Model(scope == "global", ordering=False)
     index = ["record", "metadata_bloom"][seed % 2]
     table = _created(table_uri, index, scope, upkeep_files=draw.choice([0, 2]))
@@ -166,7 +166,7 @@ def test_so_are_those_between_versions_of_other_file_groups(
 ) -> None:
     draw = random.Random(seed)
     monkeypatch.setattr("metatable.query.changes.PART_BYTES", draw.choice([1 << 11, 32 << 20]))
-    monkeypatch.setattr("metatable.query.changes.SMALL_BYTES", draw.choice([0, 1 << 20]))
+    monkeypatch.setattr("metatable.query.changed_rows.SMALL_BYTES", draw.choice([0, 1 << 20]))
     model = Model(scope == "global", ordering=False)
     options = {"stats_columns": 3, "small_file_bytes": draw.choice([0, 1 << 20])}
     table = _created(table_uri, "record", scope, **options)
@@ -193,9 +193,9 @@ def _whole_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def counted(is_global: bool, batches: Iterator[pa.RecordBatch], counters: Counters) -> Any:
         given = [*batches]
         counts.extend(one.num_rows for one in given if "v" in one.schema.names)
-        return _settled(is_global, iter(given), counters)
+        return settled(is_global, iter(given), counters)
 
-    monkeypatch.setattr("metatable.query.changes._settled", counted)
+    monkeypatch.setattr("metatable.query.changes.settled", counted)
     return counts
 
 
@@ -204,7 +204,7 @@ def _whole_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_only_rows_that_differ_are_exchanged_whole_where_all_lie_elsewhere(
     table_uri: str, small_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metatable.query.changes.SMALL_BYTES", small_bytes)
+    monkeypatch.setattr("metatable.query.changed_rows.SMALL_BYTES", small_bytes)
     table = _created(table_uri, "record", "global", stats_columns=3)
     for start in range(3):  # which overlap in v
         table.insert(arrow([row(number, number) for number in range(start, 30, 3)]))
@@ -359,7 +359,7 @@ def test_only_groups_that_have_changed_are_read(table: Table) -> None:
 def test_only_rows_that_differ_are_read_whole_of_large_slices(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metatable.query.changes.SMALL_BYTES", 0)
+    monkeypatch.setattr("metatable.query.changed_rows.SMALL_BYTES", 0)
     for place in range(6):
         table.insert(arrow([row(place, city=f"c{place}")]))
     seen = table.version
@@ -426,7 +426,7 @@ def test_a_file_is_read_row_group_by_row_group(
     table.upsert(arrow([row(number, v=number + 1) for number in some]))
     table.delete(arrow([row(7), row(8)]))
     monkeypatch.setattr("metatable.data.base_files.base_file.STEP_BYTES", 1)
-    monkeypatch.setattr("metatable.query.changes.SMALL_BYTES", 0)
+    monkeypatch.setattr("metatable.query.changed_rows.SMALL_BYTES", 0)
     expected = [*((f"k{number:02}", "update", number + 1) for number in some)]
     expected += [("k07", "delete", 0), ("k08", "delete", 0)]
     assert told(table.changes(since=2)) == sorted(expected)
@@ -447,7 +447,7 @@ def test_rows_that_only_lie_elsewhere_have_not_changed() -> None:
         ]
     ]
     batches = pa.Table.from_pylist(rows, schema).to_batches()
-    [found] = _settled(True, iter(batches), Counters())
+    [found] = settled(True, iter(batches), Counters())
     names = ("_hoodie_record_key", CHANGE_TYPE)
     assert list(zip(*(found[name].to_pylist() for name in names), strict=True)) == [
         ("b", "update"),
