@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from metatable.data.config.option_checks import check_mapping
-from metatable.engines import engine_for
+from metatable.engine_choice import engine_for
 from metatable.metadata.commits.refusals import check_properties
 from metatable.metadata.manifests.versions import load_newest
 from metatable.opening import Uri

@@ -15,7 +15,7 @@ from typing import Any
 
 from metatable.arguments import one_of
 from metatable.compaction.reshaping.log_compaction import CompactLogs, ScheduleLogs
-from metatable.compaction.reshaping.scheduled import TakeBack, carry_out_all
+from metatable.compaction.reshaping.waiting_plans import TakeBack, carry_out_all
 from metatable.compaction.reshaping.waiting_resize import CarryOutResize, ScheduleResize
 from metatable.compaction.service import Schedulable, Scheduled, execute, take_back
 from metatable.compaction.service import schedule as store_plan

@@ -35,7 +35,7 @@ from metatable.compaction.reshaping.log_compaction import (
 )
 from metatable.compaction.reshaping.log_sizes import LOG_COUNT, LOG_RATIO, LogSizes
 from metatable.compaction.reshaping.resize import Resize
-from metatable.compaction.reshaping.scheduled import waiting
+from metatable.compaction.reshaping.waiting_plans import waiting
 from metatable.compaction.reshaping.waiting_resize import CarryOutResize, ScheduleResize
 from metatable.compaction.service import due, execute, looking
 from metatable.compaction.set_options import SetOptions
@@ -57,7 +57,7 @@ from metatable.data.hoodie.operations import (
 from metatable.due_work import Asked, beside_writers, planned
 from metatable.engine.local import LocalEngine
 from metatable.engine.protocol import Engine
-from metatable.engines import engine_for, engine_of, is_spark
+from metatable.engine_choice import engine_for, engine_of, is_spark
 from metatable.index.locations import LOCATION_COLUMN
 from metatable.kept_version import snapshot_at
 from metatable.metadata.manifests.manifest import Manifest

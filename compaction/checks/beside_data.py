@@ -1,11 +1,11 @@
 """Beside the data: what a table needs besides data files and entries, held against what it is.
 
-    opening    properties, commits that no version knows, or that were undone
+    barriers   properties, commits that no version knows, or that were undone
     timeline   commits that are missing, damaged or without traces, stray ones, savepoints
     versions   roots, pages and HFiles of every kept version
     plans      stored ones that nobody can carry out
 
-The opening is what `repair` mends first: nobody can write before.
+Barriers are what `repair` mends first: nobody can write before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from metatable.storage.store import Store
 
 __all__ = [
     "add_missing",
-    "look_at_opening",
+    "look_at_barriers",
     "look_at_plans",
     "look_at_timeline",
     "look_at_versions",
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-def look_at_opening(
+def look_at_barriers(
     store: Store,
     snapshot: Snapshot,
     state: TimelineState,

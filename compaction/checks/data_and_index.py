@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from metatable.compaction.checks.examined import Anew, Examined
-from metatable.compaction.checks.hudi_rings import hudi_ring_faults
+from metatable.compaction.checks.hudi_ring_check import hudi_ring_faults
 from metatable.compaction.checks.live_slices import Broken, spelled
 from metatable.compaction.checks.ring_check import ring_faults
 from metatable.compaction.checks.slice_check import Checked, Live, check_slices

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from metatable.compaction.checks.findings import Findings
-from metatable.compaction.checks.hudi_rings import RingFile
+from metatable.compaction.checks.hudi_ring_check import RingFile
 from metatable.compaction.checks.kept_versions import IndexFiles, Versions
 from metatable.compaction.checks.live_slices import LiveSlices
 from metatable.compaction.checks.timeline_check import TimelineState

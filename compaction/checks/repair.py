@@ -1,6 +1,6 @@
 """Repair: mend what `verify` finds, by one ordinary version.
 
-    1  opening    what keeps anybody from writing (`opening.py`): properties, commits that no
+    1  barriers   what keeps anybody from writing (`barriers.py`): properties, commits that no
                   version knows
     2  a version  the entries that are missing, wrong or too many, in HFiles of their own, asked
                   before all others; damaged pages and HFiles are named no more; groups of which
@@ -25,11 +25,11 @@ import time
 from itertools import count
 from typing import Any
 
+from metatable.compaction.checks.barriers import make_writable
 from metatable.compaction.checks.commit_bodies import completion_of
 from metatable.compaction.checks.examined import Examined
 from metatable.compaction.checks.findings import Findings
 from metatable.compaction.checks.mending import mending, needs_version, to_stage
-from metatable.compaction.checks.opening import make_writable
 from metatable.compaction.checks.verify import examine, result_of
 from metatable.compaction.service import RETRIES
 from metatable.data.base_files.hadoop_checksum import forget_checksum, put_over

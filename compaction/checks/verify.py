@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from metatable.compaction.checks.beside_data import (
-    look_at_opening,
+    look_at_barriers,
     look_at_plans,
     look_at_timeline,
     look_at_versions,
@@ -93,7 +93,7 @@ def examine(
     live = LiveSlices.of(view, entries, state)
     found = Examined(snapshot, state, versions, index_files, live, Findings())
     ways = ways_of(snapshot, versions, state, live)
-    look_at_opening(store, snapshot, state, live, ways, found.findings)
+    look_at_barriers(store, snapshot, state, live, ways, found.findings)
     look_at_timeline(found)
     look_at_versions(found)
     look_at_plans(view, found)

@@ -24,11 +24,11 @@ from functools import partial
 from itertools import chain, islice, starmap, takewhile
 from typing import Any, ClassVar
 
-from metatable.compaction.bounds import is_number
 from metatable.compaction.cleaning.garbage import FileKind, Left, Suspect, left, suspects
 from metatable.compaction.cleaning.kept_files import Kept
 from metatable.compaction.cleaning.outside_cells import drop_cells
 from metatable.compaction.cleaning.signs import Signs
+from metatable.compaction.given_numbers import is_number
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.hoodie.commit_metadata import CommitMetadata
 from metatable.data.hoodie.timeline import CLUSTERING, completed_path

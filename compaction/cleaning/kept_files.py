@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
-from metatable.compaction.checks.hudi_rings import KeptRings
+from metatable.compaction.checks.hudi_ring_check import KeptRings
 from metatable.compaction.checks.kept_versions import undone_by
 from metatable.data.file_groups.slices import DataFile, LogFile
 from metatable.metadata.manifests.manifest import Manifest

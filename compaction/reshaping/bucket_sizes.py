@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import pyarrow.compute as pc
 
-from metatable.compaction.bounds import is_number
+from metatable.compaction.given_numbers import is_number
 from metatable.compaction.reshaping.resize_plan import ResizeTask
 from metatable.data.config.options import EXTENDIBLE
 from metatable.data.file_groups.file_system_view import FileSystemView

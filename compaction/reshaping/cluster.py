@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from metatable.compaction.bounds import is_number
+from metatable.compaction.given_numbers import is_number
 from metatable.compaction.reshaping.cluster_plan import ClusterPlan, chosen
 from metatable.compaction.reshaping.new_files import (
     Receipt,

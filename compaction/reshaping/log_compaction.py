@@ -32,7 +32,7 @@ from metatable.compaction.reshaping.new_files import (
     stored_base,
     tasks_for,
 )
-from metatable.compaction.reshaping.scheduled import (
+from metatable.compaction.reshaping.waiting_plans import (
     begin,
     carried_out,
     check_waits,

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from metatable.compaction.bounds import is_number
+from metatable.compaction.given_numbers import is_number
 from metatable.data.file_groups.file_system_view import FileSystemView
 from metatable.data.file_groups.slices import FileSlice
 from metatable.data.hoodie.timeline import next_instant

@@ -35,7 +35,7 @@ from metatable.compaction.reshaping.resize import (
 )
 from metatable.compaction.reshaping.resize_plan import ResizePlan, ResizeTask
 from metatable.compaction.reshaping.resized import Resized
-from metatable.compaction.reshaping.scheduled import begin, check_waits, tidied
+from metatable.compaction.reshaping.waiting_plans import begin, check_waits, tidied
 from metatable.compaction.service import NothingDue, Outcome, Plan, Service
 from metatable.data.file_groups.children import DUAL_WRITE, VIRTUAL_LOG, WAYS
 from metatable.data.file_groups.slices import DataFile, FileSlice

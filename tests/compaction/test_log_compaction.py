@@ -37,7 +37,7 @@ from metatable import (
     UsageError,
     WidenColumn,
 )
-from metatable.compaction.reshaping import scheduled as scheduled_services
+from metatable.compaction.reshaping import waiting_plans
 from metatable.compaction.reshaping.bucket_sizes import BucketSizes
 from metatable.compaction.reshaping.log_compaction import (
     CompactLogs,
@@ -45,7 +45,7 @@ from metatable.compaction.reshaping.log_compaction import (
 )
 from metatable.compaction.reshaping.log_sizes import LogSizes
 from metatable.compaction.reshaping.resize import Resize
-from metatable.compaction.reshaping.scheduled import TakeBack, carry_out_all
+from metatable.compaction.reshaping.waiting_plans import TakeBack, carry_out_all
 from metatable.compaction.service import execute
 from metatable.compaction.ways_back.restore import Restore
 from metatable.compaction.ways_back.rollback import Rollback
@@ -959,7 +959,7 @@ def test_there_is_no_way_back_to_rows_on_what_was_taken_back(
     version, was = table.version, model.listed()
     table.delete_partition({"city": "ny"})
     model.overwrite([], ["ny"])
-    monkeypatch.setattr(scheduled_services, "logs_left", lambda *_: ())
+    monkeypatch.setattr(waiting_plans, "logs_left", lambda *_: ())
     table.compact_logs(plan=plan, take_back=True)
     monkeypatch.undo()
     with pytest.raises(UsageError, match="with logs on what it is to make, and was taken back"):

@@ -23,7 +23,7 @@ from metatable import (
     UsageError,
     WidenColumn,
 )
-from metatable.compaction.checks import opening
+from metatable.compaction.checks import barriers
 from metatable.compaction.checks.repair import repair
 from metatable.data.columns.schema_changes import ColumnChange
 from metatable.data.hoodie.commit_metadata import COLUMNS
@@ -255,7 +255,7 @@ def with_others_behind_each_put(
     monkeypatch: pytest.MonkeyPatch, table: Table, work: Callable[[Table], Any]
 ) -> None:
     """Others try to write behind each version that a repair puts."""
-    publish, rooms = commit.publish, (opening, transaction)
+    publish, rooms = commit.publish, (barriers, transaction)
 
     def publish_and_wait(*given: Any, **more: Any) -> Manifest:
         made = publish(*given, **more)

@@ -30,10 +30,10 @@ from metatable import (
     Table,
     UsageError,
 )
-from metatable.compaction.reshaping import scheduled as scheduled_services
+from metatable.compaction.reshaping import waiting_plans
 from metatable.compaction.reshaping.bucket_sizes import BucketSizes
 from metatable.compaction.reshaping.resize import Resize
-from metatable.compaction.reshaping.scheduled import TakeBack
+from metatable.compaction.reshaping.waiting_plans import TakeBack
 from metatable.compaction.reshaping.waiting_resize import CarryOutResize, ScheduleResize
 from metatable.compaction.service import execute
 from metatable.data.file_groups.children import DUAL_WRITE, VIRTUAL_LOG, WAYS
@@ -343,7 +343,7 @@ def test_no_plan_is_taken_back_while_older_versions_have_rows_in_its_logs_alone(
     table.rollback()
     check(table, model, by_hudi=False)
     table.alter(RenameColumn("v", "w"))
-    monkeypatch.setattr(scheduled_services, "logs_left", lambda *_: ())  # as releases before
+    monkeypatch.setattr(waiting_plans, "logs_left", lambda *_: ())  # as releases before
     table.resize_buckets(plan=plan, take_back=True)
     monkeypatch.undo()
     with pytest.raises(UsageError, match="with logs on what it is to make, and was taken back"):

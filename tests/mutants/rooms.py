@@ -136,7 +136,7 @@ ROOMS = (
         (
             "metatable/write/*.py",
             "metatable/table.py",
-            "metatable/engines.py",
+            "metatable/engine_choice.py",
             "metatable/kept_version.py",
             "metatable/opening.py",
             "metatable/adopting.py",

@@ -17,7 +17,7 @@ from metatable import NotFoundError
 from metatable.compaction.reshaping.bucket_sizes import BucketSizes
 from metatable.compaction.reshaping.log_compaction import CompactLogs, ScheduleLogs
 from metatable.compaction.reshaping.log_sizes import LogSizes
-from metatable.compaction.reshaping.scheduled import TakeBack
+from metatable.compaction.reshaping.waiting_plans import TakeBack
 from metatable.compaction.reshaping.waiting_resize import CarryOutResize, ScheduleResize
 from metatable.compaction.service import execute
 from metatable.data.file_groups.children import WAYS

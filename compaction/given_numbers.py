@@ -1,4 +1,4 @@
-"""Bounds: numbers that callers give to services."""
+"""Numbers that callers give to services, such as a ratio or hours: whether they are any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening: the first part of `repair`, which mends what keeps anybody from writing.
+"""Barriers: what keeps anybody from writing, which `repair` mends first.
 
 Without it no transaction would begin: the table's properties, Hudi commits of ours whose version is
 lost (`own_commits.py`), commits that no version knows, and kept versions that whoever begins would
@@ -13,7 +13,7 @@ from typing import Any
 
 from metatable.compaction.checks.beside_data import (
     add_missing,
-    look_at_opening,
+    look_at_barriers,
     properties_fault,
     undoable,
 )
@@ -67,7 +67,7 @@ def make_writable(store: Store, engine: Engine[Any], findings: Findings) -> None
     if state.foreign or state.ours:
         live = LiveSlices.of(view(), entries(), state)
     ways = ways_of(snapshot, versions, state, live)
-    look_at_opening(store, snapshot, state, live, ways, findings)
+    look_at_barriers(store, snapshot, state, live, ways, findings)
     if properties_fault(store, newest.options):
         _write_properties(store, snapshot)
     for instant, action in state.unstaged:
