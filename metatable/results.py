@@ -155,8 +155,9 @@ class ServiceResult:
     plan: str = ""
     """The name of the stored plan that was made, carried out, or that waits."""
     files_deleted: int = 0
-    """Of `clean`: files deleted, of any kind."""
+    """Of `clean`: files deleted, of any kind; of its dry run those that would be."""
     bytes_deleted: int = 0
+    """The size of these files."""
     finding_counts: Mapping[str, int] = field(default_factory=dict)
     """How many faults there are, by kind; `findings` may name fewer."""
     rows_lost: int = 0

@@ -237,7 +237,9 @@ class Table:
         """Delete the rows with these keys; keys that are not there are counted as `absent`.
 
         `keys` hold the key columns, in partition scope the partition columns as well; all other
-        columns are ignored.
+        columns are ignored. Where none of them is there, no version is made. `note`: as in
+        `insert`. Raises UsageError for keys without their columns or with a null in them, and
+        ConflictError after lost races.
         """
         return self._write(keys, DELETE, note)
 
@@ -273,12 +275,17 @@ class Table:
     def tag_locations(self, rows: Any, version: int | None = None) -> Any:
         """`rows` with the column `_location`: which file group holds the row's key, null for none.
 
-        A location is a struct of `partition_path`, `file_id`, `instant` and `position`. With the
-        index `bucket`, where the file group follows from the key alone, it names the group that
-        would hold the key; `filter_exists` says which keys are there. `version`: an older one.
+        A location is a struct of `partition_path`, `file_id` and `instant`, which are strings (the
+        instant is that of the group's current slice), and `position`, an int64: the row's place in
+        the base file, null where the index does not tell it, and where the row may be in a log.
+        With the index `bucket`, where the file group follows from the key alone, it names the group
+        that would hold the key, and is null only where that has no files yet; `filter_exists` says
+        which keys are there. `version`: an older one.
 
         The answer is an Arrow table in the given order, or, for a Spark DataFrame, a lazy DataFrame
-        that stays on the version it was made on.
+        that stays on the version it was made on. Raises UsageError for rows without the columns of
+        the key or with a null in them, and for rows that have a `_location`; of `version`
+        NotFoundError where it never was, StaleError where it is not kept any more or was undone.
         """
         return self._located(rows, version)
 
@@ -288,7 +295,9 @@ class Table:
         The work that was done is counted: a file that two tasks look at (two partitions of a
         DataFrame with keys of one range) counts twice. Of a DataFrame only the key columns are
         read; what the steps make of them stays in Spark's cache until the end, because their
-        counters are read from it (`spark/counting.py`).
+        counters are read from it (`spark/counting.py`). Raises UsageError for rows without the
+        columns of the key or with a null in them; `version`, and what it raises: as in
+        `tag_locations`.
         """
         began = time.perf_counter()
         snapshot = self._snapshot(version)
@@ -297,8 +306,12 @@ class Table:
         return replace(told, seconds=time.perf_counter() - began)
 
     def filter_exists(self, rows: Any) -> Any:
-        """The rows whose key is in the table: as an Arrow table, or, for a Spark DataFrame, as a
-        lazy DataFrame."""
+        """The rows whose key is in the table: as an Arrow table in the given order, or, for a Spark
+        DataFrame, as a lazy DataFrame. A row is kept as often as it is given.
+
+        Raises UsageError for rows without the columns of the key or with a null in them, and for
+        rows that have a column `_location`.
+        """
         found = self._located(rows, None, proven=True)
         if isinstance(found, pa.Table):
             return found.filter(found[LOCATION_COLUMN].is_valid()).drop_columns([LOCATION_COLUMN])
@@ -309,9 +322,12 @@ class Table:
     ) -> pa.Table:
         """The table's rows with these keys; only the files that hold them are read.
 
-        `keys` hold the key columns. `columns`: only these, in this order. `version`: an older one.
-        Raises UsageError for keys without their columns, unknown columns, and for a Spark
-        DataFrame, because the rows come back to this process, however large the cluster is.
+        `keys` hold the key columns, in partition scope the partition columns as well. Rows come in
+        no particular order, each once, however often its key is given; keys that are not there are
+        left out. `columns`: only these, in this order; Hudi's meta columns may be among them.
+        `version`: an older one, and what it raises, as in `tag_locations`. Raises UsageError for
+        keys without their columns, unknown columns, and for a Spark DataFrame, because the rows
+        come back to this process, however large the cluster is.
         """
         if is_spark(keys):
             raise UsageError(
@@ -355,15 +371,16 @@ class Table:
         until: int | str | date | None = None,
         columns: Sequence[str] | None = None,
     ) -> Changes:
-        """The rows that differ between two versions, with the column `_change_type`.
+        """The rows that differ between two versions, with the column `_change_type`, a string, as
+        the last one. They come in no particular order.
 
         Rows of the types `insert` and `update` are as they are in `until` (the newest version by
         default), those of the type `delete` as they were in `since`. Either version is named by its
         number or, as in `scan`, by a moment; 0 is before the first row. Changes are net: of a row
         that changed twice only the last state is told. The next pull begins at the answer's
         `until`. Nothing is read yet; the rows go wherever those of a `Scan` go. Raises StaleError
-        where one of the versions is not kept any more or was undone, UsageError where `since` is
-        the later one.
+        where one of the versions is not kept any more or was undone, NotFoundError where it never
+        was, UsageError where `since` is the later one, and for columns that are not there.
         """
         if since is None:
             raise UsageError("begin after which version?", expected="its number, a moment, or 0")
@@ -410,7 +427,9 @@ class Table:
         due, and write nothing. `schedule`: only store what is due, as a plan whose name is the
         result's `plan`. `plan`: carry out the plan of this name, now, here or elsewhere.
         `take_back`: forget it instead. Raises StaleError where others have meanwhile merged what
-        the plan would merge, and NotFoundError where the plan was carried out already.
+        the plan would merge, NotFoundError where the plan was carried out already, ConflictError
+        after lost races, and UsageError for metadata partitions that the table has not, for what
+        names no plan, and for arguments that do not go together.
         """
         chosen = some("partitions", partitions, str), some("buckets", buckets, int)
         service, asked = Compact(major, *chosen), Asked(dry_run, schedule, plan, take_back)
@@ -635,7 +654,8 @@ class Table:
 
     def history(self, limit: int | None = None) -> list[CommitInfo]:
         """All versions that are kept, newest first, or the newest `limit` of them; those that only
-        savepoints keep come last. Each costs a small request."""
+        savepoints keep come last. Each costs a small request. Raises UsageError for a `limit` that
+        is no number, or negative."""
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral)):
             raise UsageError("a limit is a number", found=limit, expected="an int, or None")
         if limit is not None and limit < 0:
@@ -660,10 +680,13 @@ class Table:
     ) -> pa.Table:
         """The buckets of a table that has rings of them, one per row.
 
-        Columns are `partition_path`, the range of hashes from `after` (without it) to `upto`,
-        `file_id`, `bytes` and `rows` (null where there is no file yet, `rows` also where only
-        merged logs could tell), and how often the partition was `resized`. `partitions`: only these
-        (paths). Raises UsageError where there are no rings.
+        Columns are `partition_path` and `file_id`, which are strings, and, as int64, the range of
+        hashes from `after` (without it) to `upto`, `bytes` and `rows` (null where there is no file
+        yet, `rows` also where only merged logs could tell), and how often the partition was
+        `resized`. Where `after` is not below `upto` the range goes around the end: hashes above
+        `after`, and those from 0 to `upto`. `partitions`: only these (paths) of those that have
+        files. `version`: an older one, and what it raises, as in `tag_locations`. Raises UsageError
+        where there are no rings.
         """
         snapshot = self._snapshot(version)
         with snapshot.reading():
