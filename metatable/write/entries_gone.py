@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow as pa
 from metatable.data.config.options import Options
 from metatable.data.file_groups.file_system_view import FILE, FileSystemView, slices_of
 from metatable.data.keys.key_texts import KEY, PATH, identity_columns
-from metatable.data.reading.slice_reader import stream_slice
+from metatable.data.reading.slices_ahead import slices_ahead
 from metatable.data.rows.taking import whole
 from metatable.engine.protocol import TASK_COLUMN, Engine
 from metatable.metadata.hfiles.entry_files import RUN_SCHEMA, Run, write_run
@@ -107,12 +108,11 @@ def _keys_of(
     """Task: the key texts of all rows of some slices."""
     view = view.counting(counters)
     read = read_columns(view, _KEYS)
-    for batch in batches:
-        for one in slices_of(batch["files"]):
-            for piece in stream_slice(view.store, one, read):
-                for keys in piece[KEY].chunks:
-                    paths = pa.repeat(pa.scalar(one.partition_path, pa.string()), len(keys))
-                    yield pa.RecordBatch.from_arrays([keys, paths], schema=_OLD_KEYS)
+    slices = chain.from_iterable(slices_of(batch["files"]) for batch in batches)
+    for one, begin in slices_ahead(view.store, slices, read):
+        for keys in chain.from_iterable(piece[KEY].chunks for piece in begin()):
+            paths = pa.repeat(pa.scalar(one.partition_path, pa.string()), len(keys))
+            yield pa.RecordBatch.from_arrays([keys, paths], schema=_OLD_KEYS)
 
 
 def _without(engine: Engine[Any], old: Any, located: Any, options: Options) -> Any:

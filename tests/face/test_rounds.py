@@ -99,7 +99,7 @@ def test_a_process_that_goes_on_committing_waits_no_longer() -> None:
 
 
 def test_an_overwrite_asks_for_little_more_than_a_commit() -> None:
-    assert overwritten("record").now == 20
+    assert overwritten("record").now == 16
 
 
 def test_rows_that_were_long_in_coming_are_written_on_a_base_of_their_own(
@@ -256,6 +256,28 @@ def test_files_that_a_change_of_columns_writes_anew_are_read_together() -> None:
         far, backend = reached(uri, Rounds)
         waits.append(measured(partial(far.alter, RenameColumn("value", "worth")), backend).now)
         assert far.scan("worth").to_arrow().num_rows == days
+    assert waits[1] - waits[0] <= 8, waits
+
+
+@pytest.mark.parametrize("gone", [Table.insert_overwrite, Table.delete_partition])
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_keys_of_files_that_are_overwritten_are_read_together(
+    table_type: str, gone: Callable[[Table, object], object]
+) -> None:
+    waits = list[int]()
+    for days in (4, 32):
+        uri = f"memory://{gone.__name__}-{table_type}-{days}"
+        table = metatable.create(
+            uri, SCHEMA, key="id", partition_by="day", index="record", table_type=table_type
+        )
+        table.insert(rows_of(range(2 * days), days))
+        table.upsert(rows_of(range(days), days))
+        cache.clear()
+        far, backend = reached(uri, Rounds)
+        asked = rows_of(range(days), days)
+        given = asked if gone is Table.insert_overwrite else [f"day=d{n}" for n in range(days)]
+        waits.append(measured(partial(gone, far, given), backend).now)
+        assert far.scan("id").to_arrow().num_rows == (days if given is asked else 0)
     assert waits[1] - waits[0] <= 8, waits
 
 

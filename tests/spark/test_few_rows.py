@@ -20,7 +20,7 @@ from metatable.spark.columns import weight_of_row
 from metatable.spark.engine import SparkEngine
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
-from metatable.write import few_rows, overwrite, partial_rows, stale_rows
+from metatable.write import entries_gone, few_rows, partial_rows, stale_rows
 from metatable.write.few_rows import prepared_near
 from tests.index.rows import SCHEMA, make, rows
 from tests.long import each_once
@@ -69,7 +69,7 @@ def test_few_rows_are_written_here_unless_much_is_made_anew(
     assert found.equals(rows(0, 60, value=7).select(found.schema.names).cast(found.schema))
 
 
-READS = [(partial_rows, "stream_slice"), (overwrite, "stream_slice"), (stale_rows, "read_slice")]
+READS = [(partial_rows, "stream_slice"), (entries_gone, "slices_ahead"), (stale_rows, "read_slice")]
 """Where stored rows are read for those that come, before any file is made anew."""
 
 
@@ -133,7 +133,7 @@ def test_keys_that_are_overwritten_are_read_here_unless_files_are_large(
     table.insert(rows(0, 30))
     done = table.insert_overwrite(spark.createDataFrame(rows(20, 40, value=7)), by="table")
     assert (done.updated, done.inserted, done.deleted, done.engine) == (10, 10, 20, engine)
-    assert set(read_here) == ({"overwrite"} if engine == "local" else set())
+    assert set(read_here) == ({"entries_gone"} if engine == "local" else set())
     assert table.verify().findings == ()
 
 
