@@ -1,8 +1,8 @@
 """Entries gone: the tombstones by which the index learns what an overwriting commit takes away.
 
 Of a file they follow from its name. Of the keys that do not come back, where they have entries of
-their own, from the files' key columns, which are read a file at a time and held against the keys
-that come.
+their own, from the files' key columns, which are read some files ahead (`slices_ahead`) and held
+against the keys that come.
 """
 
 from __future__ import annotations

@@ -26,11 +26,21 @@ from metatable.engine.jobs import run_jobs
 from metatable.engine.protocol import Engine
 from metatable.metadata.hfiles.entry_files import Run, read_places, read_together
 from metatable.metadata.written import WrittenSlice
+from metatable.storage.arrays import UInt64s
 from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
+from metatable.storage.portions import together_far
 from metatable.storage.store import Store
-from metatable.write.stored_files import META, SliceJob, StoredFiles, slice_jobs, task_count
+from metatable.write.stored_files import (
+    META,
+    SliceJob,
+    StoredFiles,
+    size_of,
+    slice_jobs,
+    slices_of_jobs,
+    task_count,
+)
 
 __all__ = ["IDENTITIES", "hashed", "refuse_duplicates"]
 
@@ -125,10 +135,13 @@ def _held(
     """Task: the rows of some slices with one of these hashes."""
     files = files.counting(counters)
     read = ReadColumns(META, files.table, files.options.ordering)
-    wanted = np.frombuffer(hashes, np.uint64)
-    for job in jobs:
-        rows = read_slice(files.store, FileSlice.decode(job.slice), read)
-        texts = identities(files.options.is_global, rows[KEY], rows[PATH]).combine_chunks()
-        here = np.flatnonzero(np.isin(xxh64(texts, 0), wanted))
-        for text in texts.take(pa.array(here)).to_pylist():
-            yield _Held(text)
+    look = partial(_texts_of, files, read, np.frombuffer(hashes, np.uint64))
+    for texts in together_far(files.store, look, slices_of_jobs(jobs), size_of):
+        yield from map(_Held, texts.to_pylist())
+
+
+def _texts_of(files: StoredFiles, read: ReadColumns, wanted: UInt64s, made: FileSlice) -> pa.Array:
+    """The identities of the rows of a slice with one of these hashes."""
+    rows = read_slice(files.store, made, read)
+    texts = identities(files.options.is_global, rows[KEY], rows[PATH]).combine_chunks()
+    return texts.filter(pa.array(np.isin(xxh64(texts, 0), wanted)))

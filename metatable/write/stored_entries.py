@@ -1,8 +1,9 @@
 """Entries of files that are there already: what a commit would have told of them.
 
-A task reads slices one by one, piece by piece: the key column, and those columns of which
-statistics are kept that the footer does not tell. What it has to tell goes to scratch in runs, as
-in a commit, before it is much. In memory are the keys of a file and what has not been told yet.
+A task reads slices one by one, far away those of a portion at once (`together_far`), each piece by
+piece: the key column, and those columns of which statistics are kept that the footer does not tell.
+What it has to tell goes to scratch in runs, as in a commit, before it is much. In memory are the
+keys and a piece of a file, or of each file of a portion, and what has not been told yet.
 
 Where another software wrote the files, all that our writers would go by is held against them
 while they pass: columns of types that can be read as the table's (`files_columns.py`); keys,
@@ -31,11 +32,19 @@ from metatable.engine.protocol import Engine
 from metatable.metadata.hfiles.entry_files import NONE_RIDES, Run, read_run, write_run
 from metatable.metadata.written import PassingRows, WrittenSlice, entries_of
 from metatable.storage.counters import Counters
+from metatable.storage.portions import together_far
 from metatable.storage.store import Store
 from metatable.write.files_columns import check_calendar, check_columns
 from metatable.write.held_to_ours import check_footer, check_ids, check_rows
 from metatable.write.keys_twice import IDENTITIES, hashed
-from metatable.write.stored_files import SliceJob, StoredFiles, slice_jobs, task_count
+from metatable.write.stored_files import (
+    SliceJob,
+    StoredFiles,
+    size_of,
+    slice_jobs,
+    slices_of_jobs,
+    task_count,
+)
 
 __all__ = ["passed_over", "runs_of"]
 
@@ -82,8 +91,9 @@ def _entry_runs(
     entries: dict[str, list[pa.Table]] = {}
     others: dict[str, int] = {}
     size = 0
-    for job in jobs:
-        written = _read(files, FileSlice.decode(job.slice), others)
+    read = partial(_read, files)
+    for written, passed in together_far(files.store, read, slices_of_jobs(jobs), size_of):
+        _greatest(others, passed)
         for name, told in entries_of([written], files.partitions):
             entries.setdefault(name, []).append(told)
             size += told.nbytes
@@ -107,9 +117,9 @@ def _runs(scratch: Store, tasks: int, entries: dict[str, list[pa.Table]]) -> Ite
             yield write_run(scratch, name, told, tasks)
 
 
-def _read(files: StoredFiles, made: FileSlice, others: dict[str, int]) -> WrittenSlice:
-    """What there is to tell of a slice; what its file has beside the columns goes to `others`."""
-    told = _footer_stats(files, made, others)
+def _read(files: StoredFiles, made: FileSlice) -> tuple[WrittenSlice, Mapping[str, int]]:
+    """What there is to tell of a slice; and the fields that its file has beside the columns."""
+    told, others = _footer_stats(files, made)
     known = {one.column for one in told}
     passing = {name: called for name, called in files.columns.items() if name not in known}
     asked = files.asked(passing)
@@ -121,13 +131,18 @@ def _read(files: StoredFiles, made: FileSlice, others: dict[str, int]) -> Writte
     keys, stats = facts.facts()
     if files.asks_footers and (files.foreign or made.logs):
         check_footer(files, made, keys)
-    return WrittenSlice(FileSlice(made.base), None, keys, keys, keys.slice(0, 0), (*stats, *told))
+    stats = (*stats, *told)
+    return WrittenSlice(FileSlice(made.base), None, keys, keys, keys.slice(0, 0), stats), others
 
 
-def _footer_stats(files: StoredFiles, made: FileSlice, others: dict[str, int]) -> list[ColumnStats]:
-    """What need not be read, of a file whose columns can be."""
+def _footer_stats(
+    files: StoredFiles, made: FileSlice
+) -> tuple[list[ColumnStats], Mapping[str, int]]:
+    """What need not be read, of a file whose columns can be; and the fields that another writer's
+    has beside them, with their ids."""
+    others: dict[str, int] = {}
     if not (files.columns or files.foreign):
-        return []
+        return [], others
     with open_parquet(files.store, made.base) as parquet:
         footer, held = parquet.metadata, parquet.schema_arrow
         if files.foreign:
@@ -136,9 +151,7 @@ def _footer_stats(files: StoredFiles, made: FileSlice, others: dict[str, int]) -
             stored = StoredColumns.of(parquet, made.path)
             check_ids(files, made, stored)
             known = files.table.ids()
-            _greatest(
-                others, {path: one for path, one in stored.ids().items() if path not in known}
-            )
+            others = {path: one for path, one in stored.ids().items() if path not in known}
         wanted = pa.schema([one for one in files.schema if one.name in files.columns])
         parquet.check_chunks()
-        return of_footer(footer, held, wanted)
+        return of_footer(footer, held, wanted), others

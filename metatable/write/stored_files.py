@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,15 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.store import Store
 
-__all__ = ["META", "SliceJob", "StoredFiles", "slice_jobs", "task_count"]
+__all__ = [
+    "META",
+    "SliceJob",
+    "StoredFiles",
+    "size_of",
+    "slice_jobs",
+    "slices_of_jobs",
+    "task_count",
+]
 
 TASK_BYTES = 64 << 20
 """Fewer bytes of data files are not worth a task of their own."""
@@ -102,6 +110,15 @@ class SliceJob:
 
 def slice_jobs(slices: Sequence[FileSlice]) -> list[SliceJob]:
     return [SliceJob(one.encode()) for one in slices]
+
+
+def slices_of_jobs(jobs: Iterable[SliceJob]) -> Iterator[FileSlice]:
+    return (FileSlice.decode(job.slice) for job in jobs)
+
+
+def size_of(made: FileSlice) -> int:
+    """Bytes of a slice, by which portions of them are cut."""
+    return made.size_bytes
 
 
 def task_count(engine: Engine[Any], slices: Sequence[FileSlice]) -> int:

@@ -27,7 +27,7 @@ from benchmarks.rounds import (
     rows_of,
     tag,
 )
-from metatable import RenameColumn, Table, UsageError, col
+from metatable import RenameColumn, Table, UsageError, adopting, col
 from metatable.compaction.cleaning.garbage import suspects
 from metatable.compaction.cleaning.kept_files import Kept
 from metatable.compaction.cleaning.signs import Signs
@@ -279,6 +279,58 @@ def test_keys_of_files_that_are_overwritten_are_read_together(
         waits.append(measured(partial(gone, far, given), backend).now)
         assert far.scan("id").to_arrow().num_rows == (days if given is asked else 0)
     assert waits[1] - waits[0] <= 8, waits
+
+
+def adoption(
+    uri: str, monkeypatch: pytest.MonkeyPatch, **given: object
+) -> tuple[Callable[[], object], Rounds]:
+    """`adopt` by a process that knows nothing, and the backend that it goes through."""
+    cache.clear()
+    store = Store(uri)
+    store.backend = backend = Rounds(store.backend)
+    monkeypatch.setattr(adopting, "Store", lambda *_: store)
+    return partial(metatable.adopt, uri, index="record", **given), backend
+
+
+def made_another_writers(uri: str) -> None:
+    store = Store(uri)
+    ours = store.list(".hoodie/metatable", recursive=True)
+    store.delete_all([one.path for one in ours])
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_files_that_are_adopted_are_read_together(
+    foreign: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = list[int]()
+    for days in (4, 32):
+        uri = f"memory://adopted-{foreign}-{days}"
+        table = metatable.create(uri, SCHEMA, key="id", partition_by="day", index="bloom")
+        table.insert(rows_of(range(days), days))
+        if foreign:
+            made_another_writers(uri)
+        waits.append(measured(*adoption(uri, monkeypatch)).now)
+        assert metatable.open(uri).read_keys(rows_of(range(days), days)).num_rows == days
+    assert waits[1] - waits[0] <= 8, waits
+
+
+def test_files_with_keys_that_are_there_twice_are_read_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(run: Callable[[], object]) -> None:
+        with pytest.raises(UsageError, match="more than once"):
+            run()
+
+    waits = list[int]()
+    for days in (4, 32):
+        uri = f"memory://twice-{days}"
+        table = metatable.create(uri, SCHEMA, key="id", partition_by="day", index="bloom")
+        same = rows_of(range(days), days).drop_columns("id")
+        table.insert(same.add_column(0, "id", pa.array(["k"] * days)))
+        made_another_writers(uri)
+        run, backend = adoption(uri, monkeypatch, options={"key_scope": "global"})
+        waits.append(measured(partial(refused, run), backend).now)
+    assert waits[1] - waits[0] <= 10, waits
 
 
 def test_what_clean_goes_by_on_the_timeline_is_read_together() -> None:
