@@ -51,6 +51,7 @@ FREE_BYTES = 64 << 20
 
 class Cursor:
     """Where each row stands: `at` <= `end`, both offsets in `data`. `rows` is for messages.
+    `walks`: items may be found by a walk (`item_bounds`).
 
     What all rows have alike is told once: while they step over as many bytes they move by one
     number, and the bytes that all of them have next are those of the first row.
@@ -64,8 +65,11 @@ class Cursor:
         rows: Int64s,
         path: str,
         room: list[int] | None = None,
+        *,
+        walks: bool = False,
     ) -> None:
         self.data, self.end, self.rows, self.path = data, end, rows, path
+        self.walks = walks
         self.room = room or [FREE_BYTES + NULL_RATIO * int((end - at).sum())]
         self._from, self._moved = at, 0
         self._left: int | None = None
@@ -112,7 +116,7 @@ class Cursor:
         if len(rows) == len(self):
             return self
         parts = self.at[rows], self.end[rows], self.rows[rows]
-        return Cursor(self.data, *parts, self.path, self.room)
+        return Cursor(self.data, *parts, self.path, self.room, walks=self.walks)
 
     def back(self, some: Cursor, rows: Int64s) -> None:
         if some is not self:

@@ -4,7 +4,8 @@ A datum has no index, so field k of a row begins where field k - 1 ended. But ev
 the same fields: so each step (a byte of a number, a run of bytes) is one numpy operation over
 the cursors of all rows that take it. Rows part ways at unions and meet again after them.
 Items of arrays and maps are read in rounds: the first item of every row, then the second of
-those that have one; a column of very long arrays gains nothing from that.
+those that have one. Where these would have few rows each, a walk over the bytes finds where items
+lie (`item_bounds`), and all of them are read at once.
 
 Nothing stored is believed: a length or a count is compared with the bytes that its row has
 left before anything is made of it (`cursor`).
@@ -13,12 +14,14 @@ left before anything is made of it (`cursor`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
 
 from metatable.storage.arrays import Bools, Int64s
 from metatable.storage.avro.cursor import Cursor, one_for_all
+from metatable.storage.avro.item_bounds import UnsureError, item_bounds
 from metatable.storage.avro.logical import from_stored
 from metatable.storage.avro.schema import (
     Enum,
@@ -37,11 +40,23 @@ from metatable.storage.errors import CorruptError
 
 __all__ = ["decode_records"]
 
+FEW_A_ROUND = 32
+"""Items a round, at most, that are found by a walk: so many are walked over in less time than the
+steps of a round take."""
+
+_KEY = Primitive("string")
+
 
 def decode_records(record: Record, datums: Runs, path: str) -> pa.Table:
     """The fields of every datum as columns, but for those that are skipped. Raises CorruptError."""
+    with suppress(CorruptError, UnsureError):
+        return _decoded(record, datums, path, walks=True)
+    return _decoded(record, datums, path, walks=False)  # rounds know which row is wrong, and where
+
+
+def _decoded(record: Record, datums: Runs, path: str, *, walks: bool) -> pa.Table:
     at, end = datums.starts.astype(np.int64), datums.ends.astype(np.int64)
-    cursor = Cursor(datums.data, at, end, np.arange(len(datums)), path)
+    cursor = Cursor(datums.data, at, end, np.arange(len(datums)), path, walks=walks)
     cursor.look_far()
     columns = _fields(record, cursor)
     cursor.refuse(cursor.at != cursor.end, "bytes after the end of an Avro datum")
@@ -236,42 +251,64 @@ def _struct(
 
 def _items(node: Items | Pairs, cursor: Cursor) -> pa.Array:
     if isinstance(node, Items):
-        item = node.item
-        offsets, (values,) = _blocks(cursor, lambda some: [_read(item, some)], [item.type])
+        offsets, (values,) = _blocks(cursor, [node.item])
         return pa.ListArray.from_arrays(offsets, values, type=node.type)
-    value = node.value
-    offsets, (keys, values) = _blocks(
-        cursor, lambda some: [_text(some), _read(value, some)], [pa.string(), value.type]
-    )
+    offsets, (keys, values) = _blocks(cursor, [_KEY, node.value])
     return pa.MapArray.from_arrays(offsets, keys, values, type=node.type)
 
 
-def _blocks(
-    cursor: Cursor, read: Callable[[Cursor], list[pa.Array]], kinds: Sequence[pa.DataType]
-) -> tuple[pa.Array, list[pa.Array]]:
-    """(offsets, columns of items) of arrays or maps."""
+def _blocks(cursor: Cursor, parts: Sequence[Node]) -> tuple[pa.Array, list[pa.Array]]:
+    """(offsets, columns of items) of arrays or maps, whose items are made of `parts`."""
     rounds, items = [], cursor.longs()
     while _all_are(items, 1) and cursor.left:
-        rounds.append(read(cursor))
+        rounds.append(_of_each(parts, cursor))
         items = cursor.longs()
     if len(rounds) == 1 and _all_are(items, 0):  # one each, as of files that have no logs
         return pa.array(np.arange(len(cursor) + 1, dtype=np.int32)), rounds[0]
-    owners, counts = [cursor.every] * len(rounds), np.full(len(cursor), len(rounds))
-    for rows, found in _rounds(cursor, read, _opened(cursor, items)):
+    owners = [cursor.every] * len(rounds)
+    left = _opened(cursor, items)
+    read = _walked if _is_walked(cursor, left) else _rounds
+    for rows, found in read(cursor, parts, left):
         rounds.append(found)
         owners.append(rows)
-        counts[rows] += 1
-    offsets = pa.array(offsets_of(counts).astype(np.int32))
     if not rounds:
-        return offsets, [pa.nulls(0, kind) for kind in kinds]
+        nothing = pa.array(np.zeros(len(cursor) + 1, np.int32))
+        return nothing, [pa.nulls(0, part.type) for part in parts]
+    of = np.concatenate(owners)
+    counts = np.bincount(of, minlength=len(cursor))
+    offsets = pa.array(offsets_of(counts).astype(np.int32))
     if len(rounds) == 1:
         return offsets, rounds[0]
-    order = pa.array(np.argsort(np.concatenate(owners), kind="stable"))
+    order = pa.array(np.argsort(of, kind="stable"))
     return offsets, [pa.concat_arrays(parts).take(order) for parts in zip(*rounds, strict=True)]
 
 
+def _of_each(parts: Sequence[Node], cursor: Cursor) -> list[pa.Array]:
+    """An item of each row."""
+    return [_read(part, cursor) for part in parts]
+
+
+def _is_walked(cursor: Cursor, left: Int64s) -> bool:
+    """Whether these items are read side by side: would rounds have few each?"""
+    most = int(left.max(initial=0))
+    return cursor.walks and most > 1 and int(left.sum()) <= FEW_A_ROUND * most
+
+
+def _walked(
+    cursor: Cursor, parts: Sequence[Node], left: Int64s
+) -> Iterator[tuple[Int64s, list[pa.Array]]]:
+    """(the row of each item, all items), as of `_rounds`, in one. Raises UnsureError."""
+    found = item_bounds(cursor, parts, left)
+    rows, room = cursor.rows[found.owners], cursor.room
+    some = Cursor(cursor.data, found.starts, found.ends, rows, cursor.path, room, walks=True)
+    yield found.owners, _of_each(parts, some)
+    if (some.at != found.ends).any():
+        raise UnsureError
+    cursor.move_to(found.behind)
+
+
 def _rounds(
-    cursor: Cursor, read: Callable[[Cursor], list[pa.Array]], left: Int64s
+    cursor: Cursor, parts: Sequence[Node], left: Int64s
 ) -> Iterator[tuple[Int64s, list[pa.Array]]]:
     """(rows, the next item of each) until none has any, where a block of so many is `left` of each.
 
@@ -282,7 +319,7 @@ def _rounds(
         return
     some, left, ends = cursor.of(rows), left[rows], cursor.at.copy()
     while len(rows):
-        yield rows, read(some)
+        yield rows, _of_each(parts, some)
         left -= 1
         ended = np.flatnonzero(left == 0)
         if not len(ended):
