@@ -125,13 +125,12 @@ class DropSavepoint(Service[DropPlan]):
     def work(
         self, engine: Engine[Any], snapshot: Snapshot, plan: DropPlan, owner: Owner
     ) -> Outcome:
-        others = [one for name, one in snapshot.manifest.pins.items() if name != self.label]
-        is_last = plan.pin.instant not in {one.instant for one in others}
+        # other savepoints of this commit may go, or come, meanwhile: done, the step asks for them
         step = Step("drop_savepoint", plan.pin.instant, action="savepoint")
         change = Change(
             operation=self.name,
             updates=(Unpin(self.label),),
-            steps=(step,) if is_last else (),
+            steps=(step,),
             summary={"kept_version": plan.pin.version},
         )
         return Outcome(change)

@@ -41,7 +41,7 @@ from metatable.storage.store import Store
 from tests.compaction.aged_tables import KEEP, SMALL, clean, every_row, grown, is_sound, strange
 from tests.face.protocol.making import BEFORE_PUT, FAST, made, newest, recover, rows
 from tests.face.test_kill import _copy, _kill, _shape
-from tests.faults import dying, watched
+from tests.faults import dying, once, watched
 from tests.long import LONG, one_in
 from tests.model import SCHEMA, Model, arrow, check, completed, read_by_hudi, scanned
 
@@ -447,6 +447,27 @@ def test_two_savepoints_of_one_version_are_one_to_hudi(table: Table) -> None:
     assert len(list(Path(table.uri, ".hoodie").glob("*.savepoint"))) == 1
     table.drop_savepoint("two")
     assert not list(Path(table.uri, ".hoodie").glob("*.savepoint*"))
+
+
+@pytest.mark.parametrize("meanwhile", ["is dropped", "is kept"])
+def test_a_savepoint_is_dropped_while_another_one_of_its_commit(
+    table: Table, meanwhile: str
+) -> None:
+    """Both looked while the other one was there, or neither was."""
+    version, twin = table.version, metatable.open(table.uri, FAST)
+    table.savepoint("one")
+    if meanwhile == "is dropped":
+        twin.savepoint("two")
+        act: Callable[[], Any] = partial(twin.drop_savepoint, "two")
+    else:
+        act = partial(twin.savepoint, "two", version)
+    before, seen = once("/manifest/", act)
+    execute(watched(table.uri, before=before)[0], LocalEngine(1), DropSavepoint("one"))
+    assert seen
+    left = 0 if meanwhile == "is dropped" else 1
+    assert len(table.savepoints()) == left
+    assert len(list(Path(table.uri, ".hoodie").glob("*.savepoint*"))) == 2 * left
+    assert table.verify().findings == ()
 
 
 def by_hudis_tools(table: Table) -> tuple[list[Path], set[str]]:
