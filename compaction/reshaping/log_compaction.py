@@ -23,13 +23,13 @@ import pyarrow as pa
 from metatable.compaction.reshaping.log_sizes import LogSizes
 from metatable.compaction.reshaping.new_files import (
     Receipt,
+    adopted,
     entry_receipts,
     file_receipt,
     new_base,
     rows_to_store,
     sorted_out,
     staged_commit,
-    stored_base,
     tasks_for,
 )
 from metatable.compaction.reshaping.waiting_plans import (
@@ -272,12 +272,9 @@ def _write_slices(
 
 
 def _write_slice(view: Snapshot, planned: FileSlice, instant: str) -> WrittenSlice:
-    """A file that is there already is what another one has made of the same: it is adopted."""
     target = to_come(planned.partition_path, planned.file_id, instant)
-    size_bytes = view.store.size(target.path)
-    if size_bytes is not None:
-        new = stored_base(view, replace(target, size_bytes=size_bytes))
-    else:
+    new = adopted(view, target, [planned])
+    if new is None:
         kind: Literal["MERGE", "CREATE"] = "MERGE" if planned.has_base else "CREATE"
         view.store.put(marker_path(target, instant, kind), b"")
 
@@ -285,7 +282,8 @@ def _write_slice(view: Snapshot, planned: FileSlice, instant: str) -> WrittenSli
             return stream_slice(view.store, planned, read_columns(view, columns))
 
         schema = with_meta_columns(view.schema)
-        new = new_base(view, target, *rows_to_store(schema, read, planned.size_bytes))
+        rows, with_nan = rows_to_store(schema, read, planned.size_bytes)
+        new = new_base(view, target, rows, with_nan, sources=[planned])
     past = view.table_schema.past_stats
     return WrittenSlice(new.made, planned, keys=new.keys, stats=new.stats, past_stats=past)
 

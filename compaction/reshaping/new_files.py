@@ -1,16 +1,18 @@
-"""What services that write data files share: a base file, which a second attempt adopts, and the
-receipts of tasks that write some."""
+"""What services that write data files share: a base file, which a second attempt adopts
+(`adopting.py`), and the receipts of tasks that write some."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
 
+from metatable.compaction.reshaping.adopting import is_fit, store_fit
 from metatable.data.base_files.base_file_writer import columns_with_nan, stream_to_base_file
 from metatable.data.base_files.meta_columns import with_file_name
 from metatable.data.base_files.statistics import ColumnStats
@@ -23,6 +25,7 @@ from metatable.metadata.commits.steps import staged
 from metatable.metadata.hfiles.entry_files import Run, RunReceipt, write_run
 from metatable.metadata.hfiles.partition import MetadataPartition
 from metatable.metadata.manifests.manifest import Step
+from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.view import TableView
 from metatable.metadata.written import (
     PassingRows,
@@ -36,13 +39,13 @@ from metatable.storage.store import Store
 __all__ = [
     "NewBase",
     "Receipt",
+    "adopted",
     "entry_receipts",
     "file_receipt",
     "new_base",
     "rows_to_store",
     "sorted_out",
     "staged_commit",
-    "stored_base",
     "tasks_for",
 ]
 
@@ -72,10 +75,15 @@ class NewBase:
 
 
 def new_base(
-    view: TableView, target: DataFile, rows: Iterator[pa.Table], with_nan: Collection[str]
+    view: Snapshot,
+    target: DataFile,
+    rows: Iterator[pa.Table],
+    with_nan: Collection[str],
+    sources: Sequence[FileSlice] = (),
 ) -> NewBase:
     """Store these rows, with their meta columns. What another attempt has stored under the name is
-    taken for them. `with_nan`: as in `stream_to_base_file`."""
+    taken for them, if it is fit. `with_nan`: as in `stream_to_base_file`; `sources`: the slices
+    that a plan has made the name for, of which the rows are."""
     first = [*islice(rows, 1)] or [with_meta_columns(view.schema).empty_table()]
     passing = PassingRows(stats_columns(view.table_schema, view.options))
     size_bytes, ours = stream_to_base_file(
@@ -85,9 +93,10 @@ def new_base(
         options=view.options,
         columns=view.table_schema,
         with_nan=with_nan,
+        store_as=partial(store_fit, view, sources),
     )
     target = replace(target, size_bytes=size_bytes)
-    return _counted(target, *passing.facts()) if ours else stored_base(view, target)
+    return _counted(target, *passing.facts()) if ours else _stored_base(view, target)
 
 
 def rows_to_store(
@@ -102,7 +111,17 @@ def rows_to_store(
     return read(schema), {name for piece in pieces for name in columns_with_nan(piece)}
 
 
-def stored_base(view: TableView, target: DataFile) -> NewBase:
+def adopted(view: Snapshot, target: DataFile, sources: Sequence[FileSlice]) -> NewBase | None:
+    """What another attempt has stored under a name that a plan tells; None where it is not there,
+    or not fit: `new_base` makes it. `sources` as there."""
+    size_bytes = view.store.size(target.path)
+    there = replace(target, size_bytes=size_bytes or 0)
+    if size_bytes is None or not is_fit(view, there, sources):
+        return None
+    return _stored_base(view, there)
+
+
+def _stored_base(view: TableView, target: DataFile) -> NewBase:
     """A base file that another attempt has stored, of which the facts are read back."""
     columns = stats_columns(view.table_schema, view.options)
     facts = facts_of_stored(view.store, FileSlice(target), columns, view.table_schema)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from typing import Any, ClassVar
@@ -27,13 +27,13 @@ import pyarrow as pa
 from metatable.compaction.reshaping.bucket_sizes import BucketSizes
 from metatable.compaction.reshaping.new_files import (
     Receipt,
+    adopted,
     entry_receipts,
     file_receipt,
     new_base,
     rows_to_store,
     sorted_out,
     staged_commit,
-    stored_base,
     tasks_for,
 )
 from metatable.compaction.reshaping.resize_plan import ResizePlan, check_resize
@@ -340,10 +340,10 @@ def _write_children(
 def _write_child(view: Snapshot, child: Child, is_told: bool) -> WrittenSlice | None:
     """None where it gets no rows. A second attempt adopts the file of the first."""
     schema, store, target = with_meta_columns(view.schema), view.store, child.target
-    size_bytes = store.size(target.path) if is_told else None
-    if size_bytes is not None:
-        new = stored_base(view, replace(target, size_bytes=size_bytes))
-        return WrittenSlice(new.made, keys=new.keys, stats=new.stats)
+    parents = child.slices
+    made = adopted(view, target, parents) if is_told else None
+    if made is not None:
+        return WrittenSlice(made.made, keys=made.keys, stats=made.stats)
     read = partial(_rows, view, child)
     rows, with_nan = rows_to_store(schema, read, child.size_bytes)
     first = [*islice(rows, 1)]
@@ -352,7 +352,7 @@ def _write_child(view: Snapshot, child: Child, is_told: bool) -> WrittenSlice | 
     store.put(marker_path(target, target.instant, "CREATE"), b"")
     folder = child.partition_path
     store.create(partition_metadata_path(folder), partition_metadata(child.instant, folder))
-    new = new_base(view, target, chain(first, rows), with_nan)
+    new = new_base(view, target, chain(first, rows), with_nan, sources=parents)
     return WrittenSlice(new.made, keys=new.keys, stats=new.stats)
 
 

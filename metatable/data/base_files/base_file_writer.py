@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import IO, Any
@@ -164,6 +164,10 @@ def store_base_file(store: Store, data_file: DataFile, body: bytes | IO[bytes]) 
     return _stored_size(store, data_file), False
 
 
+StoreAs = Callable[[Store, DataFile, IO[bytes]], tuple[int, bool]]
+"""How an open file becomes a data file: `store_base_file`, or what does more."""
+
+
 def stream_to_base_file(
     store: Store,
     data_file: DataFile,
@@ -173,15 +177,16 @@ def stream_to_base_file(
     columns: TableSchema | None,
     with_nan: Collection[str],
     grown: GrownFilter | None = None,
+    store_as: StoreAs = store_base_file,
 ) -> tuple[int, bool]:
     """`write_base_file` of rows that come piece by piece, of which one is in memory at a time.
 
     `with_nan`: columns of floats of which a value is not a number; what comes last is not known
-    when the first rows are written. The bytes wait in a temporary file.
+    when the first rows are written. The bytes wait in a temporary file; `store_as` stores it.
     """
     with in_temporary_folder(), tempfile.TemporaryFile() as body:
         _encode_pieces(body, iter(pieces), FileForm(options, columns, with_nan), grown)
-        return store_base_file(store, data_file, body)
+        return store_as(store, data_file, body)
 
 
 def _stored_size(store: Store, data_file: DataFile) -> int:

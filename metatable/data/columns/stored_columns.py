@@ -83,6 +83,18 @@ class StoredColumns:
             [(found, _)] = names.most_common(1)
             raise CorruptError("two columns of a file have one name", path=self.path, found=found)
 
+    def misfit(self, table: TableSchema) -> str:
+        """Why a column that the file has cannot be read as that of the table; "": each can."""
+        try:
+            for place, one in zip(
+                self._places(self.fields, table.columns), table.columns, strict=True
+            ):
+                if place is not None:
+                    self._fit(self.fields[place], one, one.name)
+        except CorruptError as error:
+            return str(error)
+        return ""
+
     def ids(self) -> dict[str, int]:
         """As `TableSchema.ids`, of the file's own fields; 0 where one tells none."""
         return dict(_walked([one for one in self.fields if one.name not in META_COLUMNS]))

@@ -32,7 +32,7 @@ from metatable.storage.hudi_log.block import BlockKind, HeaderKey, LogBlock
 from metatable.storage.hudi_log.records import decode_datums
 from metatable.storage.portions import in_portions
 
-__all__ = ["block_columns", "block_rows", "blocks_rows"]
+__all__ = ["block_columns", "block_rows", "blocks_rows", "stored_columns"]
 
 TOGETHER_BYTES = 1 << 20
 """Contents of blocks that are decoded together, which are copied for it."""
@@ -111,10 +111,15 @@ def _avro_rows(
 def block_columns(block: LogBlock, columns: TableSchema) -> list[str]:
     """Names of the table's columns, and of Hudi's meta columns, that a block has as its header
     tells: whatever they are called there. Raises CorruptError."""
-    stored = _stored_as_avro(block, _codec_told(block))
+    stored = stored_columns(block)
     names = with_meta_columns(columns.arrow).names
     found = zip(names, stored.find_each(names, columns), strict=True)
     return [name for name, field in found if field is not None]
+
+
+def stored_columns(block: LogBlock) -> StoredColumns:
+    """The columns of a data block, as its header tells them. Raises CorruptError."""
+    return _stored_as_avro(block, _codec_told(block))
 
 
 def _asked(

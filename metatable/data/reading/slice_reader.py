@@ -20,8 +20,9 @@ from metatable.data.base_files.base_file import read_base_file, read_record_keys
 from metatable.data.columns.read_columns import ReadColumns
 from metatable.data.columns.schema import KEY_COLUMN, PATH_COLUMN, with_meta_columns
 from metatable.data.columns.schema_text import TableSchema
+from metatable.data.columns.stored_columns import StoredColumns
 from metatable.data.file_groups.slices import DataFile, FileSlice, LogFile
-from metatable.data.logs.block_rows import block_columns, blocks_rows
+from metatable.data.logs.block_rows import block_columns, blocks_rows, stored_columns
 from metatable.data.logs.log_blocks import blocks_deletes
 from metatable.data.logs.log_merge import ReadLogs, SliceLogs, live_blocks
 from metatable.data.rows.taking import whole
@@ -34,6 +35,7 @@ from metatable.storage.threads import beside
 
 __all__ = [
     "HeldLog",
+    "columns_of_log",
     "first_writer_of",
     "keys_of_log",
     "log_deletes",
@@ -179,6 +181,11 @@ def _rows(
     rows = iter(blocks_rows([*chain.from_iterable(live)], schema, columns))
     none = schema.empty_table()
     return [pa.concat_tables([none, *islice(rows, len(blocks))]) for blocks in live]
+
+
+def columns_of_log(store: Store, log: LogFile) -> list[StoredColumns]:
+    """The columns of each of its data blocks, as their headers tell. Raises CorruptError."""
+    return [*map(stored_columns, filterfalse(_is_delete, _blocks(store, log)))]
 
 
 def log_deletes(store: Store, log: LogFile) -> pa.Array:
