@@ -159,7 +159,7 @@ class CompactLogs(Service[LogPlan]):
 
     def work(self, engine: Engine[Any], snapshot: Snapshot, plan: LogPlan, owner: Owner) -> Outcome:
         store, instant = snapshot.store, self.instant
-        begin(store, instant, COMPACTION)
+        begin(snapshot, instant, COMPACTION)
         scratch = engine.scratch(store, owner.name)
         made = _written(engine, snapshot, plan, instant, scratch)
         adds, files = build_hfiles(engine, store, scratch, made.partitions, made.runs, owner)

@@ -22,7 +22,6 @@ from metatable.metadata.commits.scheduled_plans import (
     logs_left,
     staged_plan,
     waiting_slices,
-    waits,
 )
 from metatable.metadata.commits.steps import drop_markers, lying_ready
 from metatable.metadata.commits.tidying import tidy
@@ -109,13 +108,20 @@ def check_waits(snapshot: Snapshot, instant: str, action: str) -> None:
         )
 
 
-def begin(store: Store, instant: str, action: str) -> None:
+def begin(snapshot: Snapshot, instant: str, action: str) -> None:
     """Say on Hudi's timeline that it is carried out. Raises ConflictError where it waits no more:
-    what is under way without a plan would stay there."""
+    what is under way without a plan would stay there. So it does where the table has gone back
+    since the snapshot: its columns may be others, and nothing of it would count."""
+    store = snapshot.store
     timeline = Timeline(store)
-    if timeline.inflight(instant, action) and not waits(store, instant):
-        timeline.withdraw(instant, ("inflight",), action)
+    is_first = timeline.inflight(instant, action)
+    newest = load_newest(store)  # behind it: who goes back from now on finds that it was begun
+    if newest is None or instant not in newest.compactions:
+        if is_first:
+            timeline.withdraw(instant, ("inflight",), action)
         raise ConflictError("another one has carried it out, or taken it back", found=instant)
+    if newest.restored_at > snapshot.version:
+        raise ConflictError("the table has gone back meanwhile: retry", found=instant)
 
 
 def waiting(store: Store) -> list[ServiceResult]:

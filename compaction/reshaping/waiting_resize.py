@@ -186,7 +186,7 @@ class CarryOutResize(Service[WaitingPlan]):
         self, engine: Engine[Any], snapshot: Snapshot, plan: WaitingPlan, owner: Owner
     ) -> Outcome:
         store, instant = snapshot.store, self.instant
-        begin(store, instant, CLUSTERING)
+        begin(snapshot, instant, CLUSTERING)
         rings = resized(snapshot, plan.resize, instant)
         tokens = {one.file_id: one.write_token for one in plan.children}
         jobs: list[Child] = [

@@ -4,9 +4,10 @@ version.
 scheduled since, waits   taken back: its plan leaves Hudi's timeline, with what was made of it
 scheduled since, done    undone, as a commit
 waits there and now      goes on waiting
-waits there and now,     taken back: files of it may be there, which whoever carried it out later
-begun with columns of    would take for its own. Where logs lie on them there is no way back
-since
+waits there and now,     taken back: files of it may be there without these columns, or come, for
+columns dropped or       who is about to carry it out may have seen no other ones. Where logs lie
+widened since            on them it goes on waiting if it is not begun, and what comes so is put
+                         over (`adopting.py`); else there is no way back
 waits there, done since  stays done: its base files are there, with them and the entries that
                          its version added the older one begins. Logs of commits that stay
                          may lie on them: on Hudi's timeline it must be there. Where it left out
@@ -92,8 +93,8 @@ class LogCompactionsBack:
         since = [*back_from(store, newest, content.version)]
         _check_not_undone(since, content)
         done = [*_carried_out(since, newest)]
-        begun = {*_begun_otherwise(snapshot, content)}
-        unfit = begun | {one.instant for one in done if not _fits(store, one, content)}
+        narrowed = {*_narrowed(snapshot, content)}
+        unfit = narrowed | {one.instant for one in done if not _fits(store, one, content)}
         kept = content.compactions.keys() - unfit
         stay = [one for one in done if one.instant in kept]
         undone = [one for one in done if one.instant not in kept]
@@ -102,7 +103,7 @@ class LogCompactionsBack:
         steps = (
             _unrequesting(time, one)
             for time, one in waits
-            if time not in content.compactions or time in begun
+            if time not in content.compactions or time in narrowed
         )
         again = tuple(_Stays.of(store, one, content) for one in reversed(stay))
         first = min((one.version for one in undone), default=newest.version)
@@ -252,9 +253,10 @@ def _fits(store: Store, done: Manifest, content: Manifest) -> bool:
     return False
 
 
-def _begun_otherwise(snapshot: Snapshot, content: Manifest) -> Iterator[str]:
-    """Those that wait in the content, and now, and were begun when columns of the content may have
-    been gone. Raises UsageError where logs of the content lie on what they are to make."""
+def _narrowed(snapshot: Snapshot, content: Manifest) -> Iterator[str]:
+    """Those that wait in the content, and now, when columns of the content are gone, or wider, and
+    that wait no more behind the way back. Whether one is begun tells nothing of who begins before
+    the way back is published. Raises UsageError where logs of the content lie on what is begun."""
     store, before = snapshot.store, Snapshot(snapshot.store, content)
     waits = content.compactions.keys() & snapshot.manifest.compactions.keys()
     if not waits or holds_all(snapshot.table_schema, before.table_schema):
@@ -262,16 +264,24 @@ def _begun_otherwise(snapshot: Snapshot, content: Manifest) -> Iterator[str]:
     for time in sorted(waits):
         if store.size(inflight_path(time, content.compactions[time].action)) is not None:
             _check_bare(before, time, _OTHERWISE)
-            yield time
+        elif _late(before, time):
+            continue
+        yield time
 
 
-def _check_bare(before: Snapshot, instant: str, became: str) -> None:
-    """No log lies on what this one is to make, which cannot be kept. `became`: what of it. Logs for
-    a resize go with it, also those that none but older versions name."""
+def _late(before: Snapshot, instant: str) -> list[str]:
+    """Paths of logs on what this one is to make. Logs for a resize go with it, also those that none
+    but older versions name."""
     waits = waiting_slices(before, instant)
     late = [log.path for one in waits for log in one.ahead]
     if before.manifest.compactions[instant].action == CLUSTERING:
         late += logs_left(before, instant, waits)
+    return late
+
+
+def _check_bare(before: Snapshot, instant: str, became: str) -> None:
+    """No log lies on what this one is to make, which cannot be kept. `became`: what of it."""
+    late = _late(before, instant)
     if late:
         raise UsageError(
             f"something waits in that version, with logs on what it is to make, and {became}: the"

@@ -1317,7 +1317,8 @@ def test_there_is_no_way_back_where_logs_lie_on_what_lacks_a_column(table_uri: s
 def test_what_was_begun_with_other_columns_is_taken_back_on_the_way_back(
     table_uri: str, begun: bool
 ) -> None:
-    """Whoever carried it out later would take the files that it left for its own."""
+    """Whoever carried it out later would take the files that it left for its own. So may one do who
+    begins only now, before the way back is published."""
     table, model = filled(table_uri)
     plan = scheduled(table)
     table.alter(DropColumn("v"))
@@ -1325,7 +1326,7 @@ def test_what_was_begun_with_other_columns_is_taken_back_on_the_way_back(
         with dying(table_uri, r"create .*/manifest/\d+\.json") as deadly:
             serve(table, CompactLogs(plan), deadly)
     table.rollback()
-    assert list(root(table).compactions) == ([] if begun else [plan])
+    assert not root(table).compactions
     assert not list(Path(table_uri).rglob(f"*_{plan}.parquet"))
     check(table, model)
     table.compact_logs(ratio=0)

@@ -21,6 +21,7 @@ from metatable.compaction.reshaping.log_compaction import CompactLogs, ScheduleL
 from metatable.compaction.reshaping.log_sizes import LogSizes
 from metatable.compaction.reshaping.waiting_resize import CarryOutResize, ScheduleResize
 from metatable.compaction.service import Service, execute
+from metatable.compaction.ways_back.restore import Restore
 from metatable.compaction.ways_back.rollback import Rollback
 from metatable.data.file_groups.children import DUAL_WRITE, VIRTUAL_LOG
 from metatable.engine.local import LocalEngine
@@ -124,6 +125,52 @@ def check(table: Table, expected: list[Any]) -> None:
     table.compact_logs(ratio=0)
     assert contents(table) == expected
     assert table.verify().findings == ()
+
+
+@pytest.mark.parametrize("goes_back", ["rollback", "restore"])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_begun_while_the_table_goes_back_is_taken_back(
+    table_uri: str, kind: str, change: str, goes_back: str
+) -> None:
+    """It was not begun when the way back was planned."""
+    table = filled(table_uri, kind)
+    plan = scheduled(table, kind)
+    if kind == DUAL_WRITE:
+        table.upsert(rows(2, 3, 4, x=7))  # copies go along
+    version, expected = table.version, contents(table)
+    table.alter(CHANGES[change])
+    store, _, seen = stopped(table, "/manifest/", partial(dies_before_its_put, table, kind, plan))
+    serve(store, Rollback() if goes_back == "rollback" else Restore(version))
+    assert seen
+    assert not root(table).compactions
+    assert not made_files(table, plan)
+    with pytest.raises(NotFoundError, match="carried out, or was taken back"):
+        serve(table, carrying_out(kind, plan))
+    check(table, expected)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("kind", [LOGS, VIRTUAL_LOG])
+def test_who_begins_behind_a_way_back_looks_again(table_uri: str, kind: str, late: bool) -> None:
+    """With columns of before he would make files that nobody may take. `late`: logs lie on them, so
+    that it goes on waiting."""
+    table = filled(table_uri, kind)
+    plan = scheduled(table, kind)
+    if late:
+        table.upsert(rows(2, 3, 4, x=7))
+    expected = contents(table)
+    table.alter(DropColumn("x"))
+    store, stored, seen = stopped(table, ".inflight", table.rollback)
+    if late:
+        serve(store, carrying_out(kind, plan))
+    else:
+        with pytest.raises(NotFoundError, match="carried out, or was taken back"):
+            serve(store, carrying_out(kind, plan))
+    assert seen
+    assert len(stored) == len({*stored}) == len(made_files(table, plan))
+    assert bool(stored) == late
+    check(table, expected)
 
 
 @pytest.mark.parametrize("change", CHANGES)
