@@ -93,6 +93,7 @@ class Fault(StrEnum):
     PARTITION_METADATA = "partition-metadata"
     FILE_SIZE = "file-size"
     FILE_DAMAGED = "file-damaged"
+    COLUMN_TYPE = "column-type"
     PARTITION_PATH = "partition-path"
     PLACEMENT = "placement"
     FOOTER = "footer"

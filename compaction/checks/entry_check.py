@@ -59,6 +59,9 @@ def check_alone(view: Snapshot, index: Index, held: Held) -> Iterator[Told]:
     path = held.file.path
     if len(held.keys) and not pc.all(pc.equal(held.paths, held.file.partition_path)).as_py():
         yield Fault.PARTITION_PATH, path, "a row names another partition path"
+    if held.misfit:
+        what = f"{held.misfit}: where that is a wider one, `alter` the column to it"
+        yield Fault.COLUMN_TYPE, path, what
     footer = held.footer_fault or (_denial(view, held) if index.asks_footers else "")
     if footer:
         yield Fault.FOOTER, path, footer

@@ -47,7 +47,8 @@ SMALL_BYTES = 1 << 20
 class Held:
     """A live slice that could be read: the keys and partition paths of its rows, logs merged in;
     the keys of its base file; statistics of each of its files, also those of which there may be no
-    entries (`sure_of_stats`); what is wrong with what the base file tells of its rows, in words."""
+    entries (`sure_of_stats`); in words what is wrong with what the base file tells of its rows, and
+    why one of its columns cannot be read as the table's."""
 
     file: FileSlice
     keys: pa.Array
@@ -55,6 +56,7 @@ class Held:
     base_keys: pa.Array
     stats: tuple[tuple[ColumnStats, ...], ...]
     footer_fault: str
+    misfit: str
 
     @property
     def every_key(self) -> pa.Array:
@@ -81,6 +83,7 @@ class _Facts:
     paths: pa.Array
     stats: tuple[ColumnStats, ...]
     footer_fault: str = ""
+    misfit: str = ""
 
 
 class _Footer:
@@ -123,7 +126,7 @@ def read_held(view: Snapshot, file: FileSlice, writers: Mapping[str, str]) -> He
         for log, held in zip(logs, _read_logs(view, logs), strict=True)
     ]
     texts = texts_left(view, file.merged) if logs else (base.keys, base.paths)
-    return Held(file, *texts, base.keys, tuple(stats), base.footer_fault)
+    return Held(file, *texts, base.keys, tuple(stats), base.footer_fault, base.misfit)
 
 
 def texts_left(view: Snapshot, files: Sequence[DataFile | LogFile]) -> tuple[pa.Array, pa.Array]:
@@ -163,7 +166,8 @@ def _read_base(view: Snapshot, file: DataFile) -> _Facts:
     footer = _Footer(view.store, file.path, size_bytes)
     with open_parquet(view.store, file, file=stored) as parquet:
         rows, names = parquet.metadata.num_rows, parquet.schema_arrow.names
-        wanted = _called(view, StoredColumns.of(parquet, file.path))
+        held = StoredColumns.of(parquet, file.path)
+        wanted, misfit = _called(view, held), held.misfit(view.table_schema)
         at_once = [names] if file.size_bytes <= SMALL_BYTES else [[name] for name in names]
         for columns in map(parquet.read, at_once):
             if columns.num_rows != rows:
@@ -183,7 +187,7 @@ def _read_base(view: Snapshot, file: DataFile) -> _Facts:
     if texts.keys() != {RECORD_KEY, PATH} or any(one.null_count for one in texts.values()):
         raise CorruptError("data file lacks Hudi's meta columns", path=file.path)
     told = tuple(stats[name] for name in wanted if name in stats)
-    return _Facts(texts[RECORD_KEY], texts[PATH], told, footer.fault)
+    return _Facts(texts[RECORD_KEY], texts[PATH], told, footer.fault, misfit)
 
 
 def _is_of_ours(view: Snapshot, file: DataFile, parquet: OpenedFile) -> bool:

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 import metatable
-from metatable import AddColumn, DropColumn, NotFoundError, Table, WidenColumn
+from metatable import AddColumn, CorruptError, DropColumn, NotFoundError, Table, WidenColumn
+from metatable.compaction.reshaping import adopting, new_files
 from metatable.compaction.reshaping.bucket_sizes import BucketSizes
 from metatable.compaction.reshaping.log_compaction import CompactLogs, ScheduleLogs
 from metatable.compaction.reshaping.log_sizes import LogSizes
@@ -27,6 +28,7 @@ from metatable.data.file_groups.children import DUAL_WRITE, VIRTUAL_LOG
 from metatable.engine.local import LocalEngine
 from metatable.metadata.manifests.manifest import Manifest
 from metatable.metadata.manifests.versions import load_newest
+from metatable.results import Fault
 from metatable.storage.store import Store
 from tests.faults import dying, once, watched
 from tests.index.rows import RINGS
@@ -242,4 +244,30 @@ def test_a_file_from_before_a_column_was_added_is_taken_for_made(table_uri: str,
     serve(store, carrying_out(kind, plan))
     assert not stored
     assert made_files(table, plan) == made
+    check(table, expected)
+
+
+@pytest.mark.parametrize("kind", [LOGS, VIRTUAL_LOG])
+def test_a_column_of_another_type_than_the_tables_is_told(
+    table_uri: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it was where such a file was taken for made."""
+    table = filled(table_uri, kind)
+    plan = scheduled(table, kind)
+    table.upsert(rows(2, 3, 4, x=7))
+    expected = contents(table)
+    table.alter(WidenColumn("x", pa.int64()))
+    store, _, _ = stopped(table, "/manifest/", partial(dies_before_its_put, table, kind, plan))
+    serve(store, Rollback())
+    for module in (adopting, new_files):
+        monkeypatch.setattr(module, "is_fit", lambda *_: True)
+    serve(table, carrying_out(kind, plan))
+    with pytest.raises(CorruptError, match="has another type for a column than the table ever had"):
+        contents(table)
+    made = made_files(table, plan)
+    for found in (table.verify(), table.repair(dry_run=False), table.verify()):
+        assert {one.kind for one in found.findings} == {Fault.COLUMN_TYPE}
+        assert {Path(one.where).name for one in found.findings} == {*made}
+        assert all("column='x'" in one.detail and not one.remedy for one in found.findings)
+    table.alter(WidenColumn("x", pa.int64()))
     check(table, expected)

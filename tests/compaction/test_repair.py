@@ -114,6 +114,7 @@ def test_there_are_many_faults_and_each_has_a_name_of_its_own() -> None:
 
 
 NOT_MENDED = {
+    "column-type",
     "partition-path",
     "placement",
     "duplicate-keys",
