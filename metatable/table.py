@@ -149,6 +149,8 @@ class Table:
     ) -> WriteResult:
         """Add rows. Raises UsageError where a key exists, ConflictError after lost races.
 
+        `rows`: a Spark DataFrame or anything Arrow: a pyarrow table, pandas, Polars, … (a level of
+        a pandas index is a column where the table, or with `evolve` the level, has the name).
         `note`: a few names and values, such as `{"job": "nightly"}`, which `history` shows; they
         are stored with the commit on Hudi's timeline, too.
         `evolve`: columns of the rows, and fields of their structs, that the table lacks are added

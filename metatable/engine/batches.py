@@ -51,7 +51,8 @@ ARROW_LIKE = "a Table, RecordBatch, RecordBatchReader, or pandas, Polars, DuckDB
 def adopted(data: Any) -> pa.Table | pa.RecordBatchReader:
     """`data` as Arrow, without reading a stream. Raises UsageError for what is not rows.
 
-    A pandas index is left out, and so is metadata of the schema.
+    A pandas index is left out (but for what `data/keys/given.py` has taken of it), and so is
+    metadata of the schema.
     """
     try:
         found = _as_arrow(data)

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.keys.given import given_keys
 from metatable.data.keys.key_texts import identity_columns
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -44,7 +45,8 @@ def tagged(engine: Engine[Any], rows: Any, snapshot: Snapshot, *, proven: bool =
     Not `proven`: where the file group follows from the key, the one that would hold it. Raises
     UsageError for rows without the columns of the key.
     """
-    view, adopted = snapshot.holding().counting(engine.counters), engine.rows(rows)
+    view = snapshot.holding().counting(engine.counters)
+    adopted = engine.rows(given_keys(rows, view.schema))
     identity_columns(view.options, engine.columns(adopted))
     index = create_index(view.options)
     tag = partial(present, index) if proven else index.tag
@@ -54,7 +56,7 @@ def tagged(engine: Engine[Any], rows: Any, snapshot: Snapshot, *, proven: bool =
 def explain_lookup(engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Explain:
     """Look the keys of some rows up, and say what that found and cost, but for the seconds. Other
     columns of the rows are not read; what was found is let go."""
-    adopted = engine.rows(rows)
+    adopted = engine.rows(given_keys(rows, snapshot.schema))
     keys = identity_columns(snapshot.options, engine.columns(adopted))
     found = tagged(engine, engine.select(adopted, keys), snapshot)
     buckets = bucket_index(create_index(snapshot.options))

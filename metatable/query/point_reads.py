@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metatable.data.keys.given import given_keys
 from metatable.data.keys.key_texts import identity_columns, key_column, texts_of
 from metatable.data.reading.keyed_rows import Asked
 from metatable.data.reading.proven_rows import rows_of_proven_keys
@@ -39,6 +40,7 @@ def read_keys(
     Raises UsageError for unknown columns and for keys without their columns.
     """
     wanted = chosen_columns(view.schema, columns)
+    keys = given_keys(keys, view.schema)
     index, rows = create_index(view.options), engine.rows(keys)
     keyed = keyed_index(index)
     is_few = isinstance(keys, pa.Table | pa.RecordBatch) and 0 < keys.num_rows <= FEW_ROWS

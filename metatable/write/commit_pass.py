@@ -75,7 +75,7 @@ from metatable.storage.store import Store
 from metatable.write.attempts import attempts
 from metatable.write.bent_logs import bent_slices
 from metatable.write.few_rows import is_much, prepared_near, reads_much, slices_named
-from metatable.write.given import Given, check_sorting, no_rows
+from metatable.write.given import Given, adopted_rows, check_sorting, no_rows
 from metatable.write.held_rows import held_rows
 from metatable.write.late_logs import CarryOut
 from metatable.write.named_partitions import named_paths
@@ -131,7 +131,7 @@ def write(
     except NotFoundError as error:
         raise StaleError("the table is gone", path=store.uri) from error
     options, snapshot = first.base.options, first.snapshot
-    rows = no_rows(engine, snapshot) if operation == DELETE_PARTITION else engine.rows(data)
+    rows = adopted_rows(engine, snapshot, data, operation, evolve)
     if operation == DELETE:
         rows = keys_alone(engine, rows, options)
     given = Given(engine.schema(rows), evolve)

@@ -1,4 +1,4 @@
-"""What a commit is given: the columns of its rows, and what they are sorted by."""
+"""What a commit is given: its rows, their columns, and what they are sorted by."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from metatable.data.columns.schema_changes import needs_rewriting, with_new_columns
 from metatable.data.columns.schema_text import TableSchema
+from metatable.data.hoodie.operations import DELETE, DELETE_PARTITION
+from metatable.data.keys.given import given_keys, given_rows
 from metatable.data.keys.sort_texts import check_sortable
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
@@ -17,12 +19,23 @@ from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.errors import UsageError
 from metatable.write.bent_logs import bent_slices
 
-__all__ = ["Given", "check_sorting", "no_rows"]
+__all__ = ["Given", "adopted_rows", "check_sorting", "no_rows"]
 
 
 def no_rows(engine: Engine[Any], snapshot: Snapshot) -> Any:
     """What comes where partitions are deleted: it has whatever columns the table has."""
     return engine.rows(snapshot.schema.empty_table())
+
+
+def adopted_rows(
+    engine: Engine[Any], snapshot: Snapshot, data: Any, operation: str, evolve: bool
+) -> Any:
+    """What a user gives, as the engine's rows."""
+    if operation == DELETE_PARTITION:
+        return no_rows(engine, snapshot)
+    if operation == DELETE:
+        return engine.rows(given_keys(data, snapshot.schema))
+    return engine.rows(given_rows(data, snapshot.schema, evolve))
 
 
 @dataclass(frozen=True, slots=True)
