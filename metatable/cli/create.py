@@ -16,7 +16,7 @@ import metatable
 from metatable.cli import terminal
 from metatable.cli.named_values import named_value, storage_options
 from metatable.cli.progress import at_work
-from metatable.cli.row_arguments import FORMS_IN, chosen
+from metatable.cli.row_arguments import FORMS_IN, add_columns, chosen
 from metatable.cli.verb import FINE, Verbs, add_verb, open_table, print_result, to_json
 from metatable.storage.errors import UsageError
 
@@ -65,14 +65,12 @@ def _register_create(verbs: Verbs[argparse.ArgumentParser]) -> argparse.Argument
     create.add_argument(
         "--from", dest="given_format", choices=FORMS_IN, help="the form of --like's file"
     )
-    create.add_argument("--key", required=True, metavar="A[,B]", help="the key's columns")
-    create.add_argument("--partition-by", metavar="A[,B]", help="the partition's columns")
+    add_columns(create, "--key", "the key's columns", required=True)
+    add_columns(create, "--partition-by", "the partition's columns")
     create.add_argument(
         "--ordering", metavar="COLUMN", help="of two rows with one key, the greater value wins"
     )
-    create.add_argument(
-        "--cluster-by", metavar="A[,B]", help="new files are cut by these columns (by the key)"
-    )
+    add_columns(create, "--cluster-by", "new files are cut by these columns; else by the key")
     create.add_argument(
         "--table-type",
         choices=("cow", "mor"),
@@ -108,11 +106,12 @@ def _register_set_options(verbs: Verbs[argparse.ArgumentParser]) -> None:
 
 
 def _create(args: argparse.Namespace) -> int:
+    key, partition_by = chosen(args.key) or (), chosen(args.partition_by) or ()
     table = metatable.create(
         args.table,
         _schema(args),
-        key=chosen(args.key) or (),
-        partition_by=chosen(args.partition_by) or (),
+        key=key,
+        partition_by=partition_by,
         ordering=args.ordering,
         index=args.index,
         table_type=args.table_type,
@@ -123,8 +122,8 @@ def _create(args: argparse.Namespace) -> int:
     if args.json:
         print(to_json(table.describe().to_dict()))
         return FINE
-    told = f"created {table.uri}: key {args.key}"
-    told += f", partitioned by {args.partition_by}" if args.partition_by else ""
+    told = f"created {table.uri}: key {','.join(key)}"
+    told += f", partitioned by {','.join(partition_by)}" if partition_by else ""
     print(terminal.filled(f"{told}, index {args.index}"))
     return FINE
 

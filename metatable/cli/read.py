@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from metatable.cli import render, terminal
 from metatable.cli.progress import at_work
 from metatable.cli.row_arguments import (
+    add_columns,
     add_keys,
     add_moment,
     add_output,
@@ -51,7 +52,7 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "metatable scan rides --columns id,fare --as-of 2026-01-31 --output out.csv",
     )
     add_where(scan)
-    _add_columns(scan)
+    _add_chosen(scan)
     add_moment(scan)
     _add_read_optimized(scan)
     add_output(scan)
@@ -68,7 +69,7 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "--since", required=True, metavar="VERSION", help="a number, an instant or a time; 0: all"
     )
     changes.add_argument("--until", metavar="VERSION", help="the newest, unless given")
-    _add_columns(changes)
+    _add_chosen(changes)
     add_output(changes)
     files = add_verb(
         verbs,
@@ -91,7 +92,7 @@ def _register_keyed(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "the rows of some keys, from the files that hold them",
         "metatable lookup rides --key b --key c\nmetatable lookup rides keys.csv --json",
     )
-    _add_columns(lookup)
+    _add_chosen(lookup)
     tag = add_verb(
         verbs,
         "tag",
@@ -115,8 +116,8 @@ def _register_keyed(verbs: Verbs[argparse.ArgumentParser]) -> None:
     add_moment(explain)
 
 
-def _add_columns(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--columns", metavar="A,B,C", help="only these columns, in this order")
+def _add_chosen(parser: argparse.ArgumentParser) -> None:
+    add_columns(parser, "--columns", "only these columns, in this order")
 
 
 def _add_read_optimized(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from metatable.cli.descriptors import descriptor_of
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMS_IN",
     "FORMS_OUT",
+    "add_columns",
     "add_format_in",
     "add_keys",
     "add_moment",
@@ -99,15 +101,24 @@ def add_moment(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--as-of", metavar="MOMENT", help="as of an instant, or a time (UTC)")
 
 
-def chosen(names: str | None) -> list[str] | None:
-    """Columns of `a,b,c`. Raises UsageError where there are none: a variable of a shell may be
-    empty."""
-    if names is None:
+def add_columns(
+    parser: argparse.ArgumentParser, name: str, told: str, required: bool = False
+) -> None:
+    """An option of one column or several, for `chosen`: after commas, or the option repeated."""
+    told += " (repeatable)"
+    parser.add_argument(name, action="append", metavar="A[,B]", required=required, help=told)
+
+
+def chosen(words: Sequence[str] | None) -> list[str] | None:
+    """Columns of `a,b` and `c`, in this order. Raises UsageError where a word names none: a
+    variable of a shell may be empty."""
+    if words is None:
         return None
-    found = [name.strip() for name in names.split(",") if name.strip()]
-    if not found:
-        raise UsageError("no column is named", found=names, expected="such as a,b,c")
-    return found
+    named = [[name.strip() for name in word.split(",") if name.strip()] for word in words]
+    for word, names in zip(words, named, strict=True):
+        if not names:
+            raise UsageError("no column is named", found=word, expected="such as a,b,c")
+    return [name for names in named for name in names]
 
 
 def parsed_where(text: str | None, schema: pa.Schema) -> Any:

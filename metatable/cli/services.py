@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from metatable.cli.progress import at_work
-from metatable.cli.row_arguments import add_where, parsed_where
+from metatable.cli.row_arguments import add_columns, add_where, chosen, parsed_where
 from metatable.cli.verb import (
     FINE,
     Verbs,
@@ -95,12 +95,7 @@ def _register_cluster(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "metatable cluster rides --by at --by fare\n"
         "metatable cluster rides --where \"city = 'Ulm'\" --most-bytes 10000000000",
     )
-    cluster.add_argument(
-        "--by",
-        action="append",
-        metavar="COLUMN",
-        help="cut by this column (may be repeated; else the table's own, or its key)",
-    )
+    add_columns(cluster, "--by", "cut by these columns; else by the table's own, or its key")
     add_where(cluster)
     cluster.add_argument("--most-bytes", type=int, metavar="BYTES", help="rewrite no more at once")
     where = "where to write: in this process, or one task per file on Spark"
@@ -173,9 +168,9 @@ def _resize_buckets(args: argparse.Namespace) -> int:
 
 def _cluster(args: argparse.Namespace) -> int:
     table = open_table(args)
-    chosen = {"where": parsed_where(args.where, table.schema), "by": args.by}
-    chosen |= {"most_bytes": args.most_bytes, "dry_run": args.dry_run}
-    return _served(args, "cluster", table.cluster, chosen)
+    how = {"where": parsed_where(args.where, table.schema), "by": chosen(args.by)}
+    how |= {"most_bytes": args.most_bytes, "dry_run": args.dry_run}
+    return _served(args, "cluster", table.cluster, how)
 
 
 def _compact_logs(args: argparse.Namespace) -> int:

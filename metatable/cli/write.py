@@ -15,7 +15,7 @@ from metatable.cli import terminal
 from metatable.cli.named_values import named_value
 from metatable.cli.progress import at_work
 from metatable.cli.render import count
-from metatable.cli.row_arguments import add_keys, add_rows, chosen
+from metatable.cli.row_arguments import add_columns, add_keys, add_rows, chosen
 from metatable.cli.verb import (
     FINE,
     Verbs,
@@ -59,7 +59,7 @@ def register(verbs: Verbs[argparse.ArgumentParser]) -> None:
         "metatable bulk-insert rides rides.parquet --sort-by day,city",
     )
     add_rows(bulk)
-    bulk.add_argument("--sort-by", metavar="A[,B]", help="the order of rows over all files (key)")
+    add_columns(bulk, "--sort-by", "the order of rows over all files; else that of the key")
     _add_note(bulk)
     _register_overwrites(verbs)
     delete = add_verb(

@@ -625,6 +625,26 @@ def test_savepoints_can_be_tried(run: Words, rides: str, tmp_path: Path) -> None
     assert [one["name"] for one in run.objects("savepoint", rides)] == ["june"]
 
 
+def test_options_of_columns_may_be_repeated(run: Words, tmp_path: Path) -> None:
+    """`create --key a --key b` made a table of which b alone was the key."""
+    uri, rows = str(tmp_path / "lines"), write(tmp_path / "a.csv", "a,b,c,d\n1,x,5,2\n1,y,4,1\n")
+    columns = ("--schema", "a: string, b: string, c: int, d: int")
+    repeated = ("--key", "a", "--key", "b", "--partition-by", "c", "--partition-by", "d")
+    cut = ("--cluster-by", "d", "--cluster-by", "c, a")
+    told = run("create", uri, *columns, *repeated, *cut)
+    assert told.startswith(f"created {uri}: key a,b, partitioned by c,d, index ")
+    options = metatable.open(uri).options
+    assert (options.key, options.partition_by) == (("a", "b"), ("c", "d"))
+    assert options.cluster_by == ("d", "c", "a")
+    run("bulk-insert", uri, rows, "--sort-by", "nope", "--sort-by", "c", code=2)
+    assert "nope" in run.told.err
+    run("bulk-insert", uri, rows, "--sort-by", "d", "--sort-by", "c")
+    found = run.objects("scan", uri, "--columns", "b,c", "--columns", "a", "--where", "d = 1")
+    assert [[*one.items()] for one in found] == [[("b", "y"), ("c", 4), ("a", "1")]]
+    [done] = run.objects("cluster", uri, "--by", "b,a", "--dry-run")
+    assert [*done["depth_before"]] == ["b", "a"]
+
+
 def test_an_option_that_names_no_column_is_refused(run: Words, rides: str, tmp_path: Path) -> None:
     file, new = write(tmp_path / "a.csv", COLUMNS), str(tmp_path / "new")
     schema = ("--schema", "id: string", "--key", "id")
@@ -633,6 +653,7 @@ def test_an_option_that_names_no_column_is_refused(run: Words, rides: str, tmp_p
         ("create", new, *schema, "--cluster-by", " , "),
         ("bulk-insert", rides, file, "--sort-by", ""),
         ("scan", rides, "--columns", ","),
+        ("scan", rides, "--columns", "id", "--columns", ""),
     ):
         run(*words, code=2)
         assert "no column is named" in run.told.err
