@@ -54,6 +54,8 @@ _SUFFIXES = {
 }
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
+_STANDARD_INPUT = 0
+
 BATCH_ROWS, BATCH_BYTES = 1 << 16, 64 << 20
 """Of Parquet that is read at once, at most; bytes as its footer tells them."""
 
@@ -91,6 +93,7 @@ def given_rows(
     keys = getattr(args, "key", None)
     if bool(keys) == bool(args.rows):
         raise UsageError("which rows?", expected="files, - for standard input, or --key")
+    _refuse_streams_twice(args.rows)
     options, schema = table.options, table.scan(version=version).schema
     if keys:
         yield given_keys(keys, identity_columns(options, schema.names), schema).to_reader()
@@ -107,6 +110,16 @@ def given_rows(
     )
     with _stream(args.rows, given, shown) as reader:
         yield reader
+
+
+def _refuse_streams_twice(paths: Sequence[str]) -> None:
+    """Raise UsageError where what can be read once is named again: standard input, `/dev/fd/3`."""
+    opened = [_STANDARD_INPUT if path == "-" else descriptor_of(path) for path in paths]
+    for place, path in enumerate(paths):
+        if opened[place] is not None and opened[place] in opened[:place]:
+            is_input = opened[place] == _STANDARD_INPUT
+            what = "standard input is named twice" if is_input else "a stream is named twice"
+            raise UsageError(what, file=path, expected="once: it can be read once")
 
 
 def given_keys(words: Sequence[str], columns: Sequence[str], schema: pa.Schema) -> pa.Table:

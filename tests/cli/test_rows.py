@@ -625,6 +625,20 @@ def test_savepoints_can_be_tried(run: Words, rides: str, tmp_path: Path) -> None
     assert [one["name"] for one in run.objects("savepoint", rides)] == ["june"]
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_standard_input_is_named_once(
+    run: Words, rides: str, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """It ended with code 5, an operation on a closed file."""
+    for words in (("-", "-"), ("-", "/dev/stdin"), ("/dev/stdin", "-"), ("/dev/fd/0",) * 2):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"id\na\n")))
+        run("upsert", rides, *words, "--from", form, code=2)
+        assert "standard input is named twice: file=" in run.told.err
+    run("upsert", rides, "/dev/fd/1", "/dev/fd/1", "--from", form, code=2)
+    assert "a stream is named twice: file='/dev/fd/1'" in run.told.err
+    assert metatable.open(rides).version == 1
+
+
 def test_options_of_columns_may_be_repeated(run: Words, tmp_path: Path) -> None:
     """`create --key a --key b` made a table of which b alone was the key."""
     uri, rows = str(tmp_path / "lines"), write(tmp_path / "a.csv", "a,b,c,d\n1,x,5,2\n1,y,4,1\n")
