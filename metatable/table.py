@@ -61,7 +61,7 @@ from metatable.engine_choice import engine_for, engine_of, is_spark
 from metatable.index.locations import LOCATION_COLUMN
 from metatable.kept_version import snapshot_at
 from metatable.metadata.manifests.manifest import Manifest
-from metatable.metadata.manifests.versions import newest_of
+from metatable.metadata.manifests.versions import last_met, newest_of
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.query.buckets import buckets_of
 from metatable.query.changes import Changes
@@ -105,7 +105,7 @@ class Table:
             expected = "metatable.open(uri), or metatable.create(uri, schema, key=…)"
             raise UsageError("a table is opened, not made", found=store, expected=expected)
         self._store = store
-        self._newest()
+        self._opened = self._newest()
 
     @property
     def uri(self) -> str:
@@ -762,8 +762,9 @@ class Table:
         return snapshot_at(self._store, version, as_of)
 
     def __repr__(self) -> str:
-        newest = self._newest()
-        return f"Table({self.uri!r}, version={newest.version}, index={newest.options.index!r})"
+        """As of the version that was met last: debuggers and logs call it, and nothing is asked."""
+        met = last_met(self._store) or self._opened
+        return f"Table({self.uri!r}, version={met.version}, index={met.options.index!r})"
 
 
 def _may_hold(where: Expression | None, view: Snapshot) -> FileSystemView:

@@ -1,7 +1,9 @@
-"""Rows and keys as users have them: a pandas index, plain values, a dict of columns."""
+"""Rows and keys as users have them: a pandas index, plain values, a dict of columns; and the text of
+a table."""
 
 from __future__ import annotations
 
+import shutil
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import metatable
+from metatable.storage import cache
 
 FAST = {"durable": "false"}
 SCHEMA = pa.schema([("id", pa.string()), ("at", pa.timestamp("us")), ("fare", pa.float64())])
@@ -68,3 +71,16 @@ def test_keys_may_be_an_index(table: metatable.Table) -> None:
     assert table.explain(keys).found == 2
     assert table.delete(keys[:1]).deleted == 1
     assert [row["id"] for row in held(table)] == ["b"]
+
+
+def test_the_text_of_a_table_asks_the_store_nothing(table: metatable.Table) -> None:
+    """Debuggers and logs ask for it, of a table that is gone, too."""
+    before, told = dict(table.counters), f"Table({table.uri!r}, version=%d, index='metadata_bloom')"
+    assert repr(table) == told % 2
+    assert table.counters.since(before) == {}
+    table.delete(FRAME[:1])
+    assert repr(table) == told % 3
+    shutil.rmtree(table.uri)
+    assert repr(table) == told % 3
+    cache.clear()
+    assert repr(table) == told % 1  # as it was opened

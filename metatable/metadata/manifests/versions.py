@@ -26,6 +26,7 @@ __all__ = [
     "gone_since",
     "is_undone",
     "know_root",
+    "last_met",
     "list_roots",
     "load_newest",
     "load_version",
@@ -71,6 +72,14 @@ def newest_of(store: Store) -> Manifest:
     if newest is None:
         raise StaleError("the table is gone", path=store.uri)
     return newest
+
+
+def last_met(store: Store) -> Manifest | None:
+    """The root that this process has met last, for who must not ask the store; None where it is
+    forgotten."""
+    known = shared.get(("root", store.uri))
+    met: Manifest | None = None if known is None else known[1]
+    return met
 
 
 def load_version(store: Store, version: int, oldest: int) -> Manifest:
