@@ -149,8 +149,9 @@ class Table:
     ) -> WriteResult:
         """Add rows. Raises UsageError where a key exists, ConflictError after lost races.
 
-        `rows`: a Spark DataFrame or anything Arrow: a pyarrow table, pandas, Polars, … (a level of
-        a pandas index is a column where the table, or with `evolve` the level, has the name).
+        `rows`: a Spark DataFrame, anything Arrow (a pyarrow table, pandas, Polars, …) or a dict of
+        columns. A level of a pandas index is a column where the table has one of that name, or with
+        `evolve` where it has a name.
         `note`: a few names and values, such as `{"job": "nightly"}`, which `history` shows; they
         are stored with the commit on Hudi's timeline, too.
         `evolve`: columns of the rows, and fields of their structs, that the table lacks are added
@@ -239,9 +240,9 @@ class Table:
         """Delete the rows with these keys; keys that are not there are counted as `absent`.
 
         `keys` hold the key columns, in partition scope the partition columns as well; all other
-        columns are ignored. Where none of them is there, no version is made. `note`: as in
-        `insert`. Raises UsageError for keys without their columns or with a null in them, and
-        ConflictError after lost races.
+        columns are ignored. Where that is one column, a list or array of its values will do. Where
+        none of the keys is there, no version is made. `note`: as in `insert`. Raises UsageError for
+        keys without their columns or with a null in them, and ConflictError after lost races.
         """
         return self._write(keys, DELETE, note)
 
@@ -277,6 +278,7 @@ class Table:
     def tag_locations(self, rows: Any, version: int | None = None) -> Any:
         """`rows` with the column `_location`: which file group holds the row's key, null for none.
 
+        `rows` hold the key columns, or are plain keys, as in `read_keys`.
         A location is a struct of `partition_path`, `file_id` and `instant`, which are strings (the
         instant is that of the group's current slice), and `position`, an int64: the row's place in
         the base file, null where the index does not tell it, and where the row may be in a log.
@@ -308,8 +310,9 @@ class Table:
         return replace(told, seconds=time.perf_counter() - began)
 
     def filter_exists(self, rows: Any) -> Any:
-        """The rows whose key is in the table: as an Arrow table in the given order, or, for a Spark
-        DataFrame, as a lazy DataFrame. A row is kept as often as it is given.
+        """The rows (or plain keys, as in `read_keys`) whose key is in the table: as an Arrow table
+        in the given order, or, for a Spark DataFrame, as a lazy DataFrame. A row is kept as often
+        as it is given.
 
         Raises UsageError for rows without the columns of the key or with a null in them, and for
         rows that have a column `_location`.
@@ -324,8 +327,9 @@ class Table:
     ) -> pa.Table:
         """The table's rows with these keys; only the files that hold them are read.
 
-        `keys` hold the key columns, in partition scope the partition columns as well. Rows come in
-        no particular order, each once, however often its key is given; keys that are not there are
+        `keys` hold the key columns, in partition scope the partition columns as well; where that is
+        one column, a list or array of its values will do: `read_keys(["a", "b"])`. Rows come in no
+        particular order, each once, however often its key is given; keys that are not there are
         left out. `columns`: only these, in this order; Hudi's meta columns may be among them.
         `version`: an older one, and what it raises, as in `tag_locations`. Raises UsageError for
         keys without their columns, unknown columns, and for a Spark DataFrame, because the rows

@@ -45,7 +45,7 @@ LEAST_INDEX_BITS = 32
 
 _PLAIN = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
-ARROW_LIKE = "a Table, RecordBatch, RecordBatchReader, or pandas, Polars, DuckDB, … rows"
+ARROW_LIKE = "a Table, RecordBatch or reader, a dict of columns, or pandas, Polars, … rows"
 
 
 def adopted(data: Any) -> pa.Table | pa.RecordBatchReader:

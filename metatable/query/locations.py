@@ -46,7 +46,7 @@ def tagged(engine: Engine[Any], rows: Any, snapshot: Snapshot, *, proven: bool =
     UsageError for rows without the columns of the key.
     """
     view = snapshot.holding().counting(engine.counters)
-    adopted = engine.rows(given_keys(rows, view.schema))
+    adopted = engine.rows(given_keys(rows, view.options, view.schema))
     identity_columns(view.options, engine.columns(adopted))
     index = create_index(view.options)
     tag = partial(present, index) if proven else index.tag
@@ -56,7 +56,7 @@ def tagged(engine: Engine[Any], rows: Any, snapshot: Snapshot, *, proven: bool =
 def explain_lookup(engine: Engine[Any], rows: Any, snapshot: Snapshot) -> Explain:
     """Look the keys of some rows up, and say what that found and cost, but for the seconds. Other
     columns of the rows are not read; what was found is let go."""
-    adopted = engine.rows(given_keys(rows, snapshot.schema))
+    adopted = engine.rows(given_keys(rows, snapshot.options, snapshot.schema))
     keys = identity_columns(snapshot.options, engine.columns(adopted))
     found = tagged(engine, engine.select(adopted, keys), snapshot)
     buckets = bucket_index(create_index(snapshot.options))

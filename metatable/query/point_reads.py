@@ -40,7 +40,7 @@ def read_keys(
     Raises UsageError for unknown columns and for keys without their columns.
     """
     wanted = chosen_columns(view.schema, columns)
-    keys = given_keys(keys, view.schema)
+    keys = given_keys(keys, view.options, view.schema)
     index, rows = create_index(view.options), engine.rows(keys)
     keyed = keyed_index(index)
     is_few = isinstance(keys, pa.Table | pa.RecordBatch) and 0 < keys.num_rows <= FEW_ROWS

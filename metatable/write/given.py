@@ -34,7 +34,7 @@ def adopted_rows(
     if operation == DELETE_PARTITION:
         return no_rows(engine, snapshot)
     if operation == DELETE:
-        return engine.rows(given_keys(data, snapshot.schema))
+        return engine.rows(given_keys(data, snapshot.options, snapshot.schema))
     return engine.rows(given_rows(data, snapshot.schema, evolve))
 
 

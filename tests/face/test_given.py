@@ -1,18 +1,23 @@
-"""Rows and keys as users have them: a pandas index, plain values, a dict of columns; and the text of
-a table."""
+"""Rows and keys as users have them: a pandas index, plain values, a dict of columns; and what a
+table's own text tells."""
 
 from __future__ import annotations
 
+import re
 import shutil
-from datetime import datetime
+from collections.abc import Callable
+from datetime import date, datetime
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
 import metatable
 from metatable.storage import cache
+from metatable.storage.errors import UsageError
 
 FAST = {"durable": "false"}
 SCHEMA = pa.schema([("id", pa.string()), ("at", pa.timestamp("us")), ("fare", pa.float64())])
@@ -84,3 +89,132 @@ def test_the_text_of_a_table_asks_the_store_nothing(table: metatable.Table) -> N
     assert repr(table) == told % 3
     cache.clear()
     assert repr(table) == told % 1  # as it was opened
+
+
+VALUES: dict[str, Callable[[list[str]], Any]] = {
+    "list": list,
+    "tuple": tuple,
+    "numpy": np.array,
+    "pandas": lambda keys: pd.Series(keys, index=[7] * len(keys)),
+    "pandas index": pd.Index,
+    "polars": pl.Series,
+    "arrow": pa.array,
+    "chunks": lambda keys: pa.chunked_array([[], keys], pa.large_string()),
+    "dict": lambda keys: {"id": keys, "other": [*range(len(keys))]},
+    "dict of arrays": lambda keys: {"id": pa.array(keys)},
+}
+
+
+@pytest.mark.parametrize("form", VALUES)
+def test_keys_of_one_column_may_be_plain_values(table: metatable.Table, form: str) -> None:
+    keys = VALUES[form](["b", "zz"])
+    assert table.read_keys(keys, ["fare"]).to_pylist() == [{"fare": 2.0}]
+    tagged = table.tag_locations(keys)
+    assert tagged["id"].to_pylist() == ["b", "zz"]
+    assert tagged["_location"].is_valid().to_pylist() == [True, False]
+    assert table.filter_exists(keys)["id"].to_pylist() == ["b"]
+    assert (table.explain(keys).keys, table.explain(keys).found) == (2, 1)
+    done = table.delete(keys)
+    assert (done.deleted, done.absent) == (1, 1)
+    assert table.read_keys(keys).num_rows == 0
+
+
+def test_no_keys_are_none_that_are_there(table: metatable.Table) -> None:
+    assert table.read_keys([]).num_rows == table.tag_locations([]).num_rows == 0
+    assert table.delete(()).deleted == 0
+
+
+NUMBERS = pa.schema([("n", pa.int32()), ("day", pa.date32()), ("x", pa.float64())])
+
+
+@pytest.fixture
+def numbers(table_uri: str) -> metatable.Table:
+    """A key of numbers of 32 bits, which Python has not."""
+    how: dict[str, Any] = {"key": "n", "partition_by": "day", "storage_options": FAST}
+    made = metatable.create(table_uri, NUMBERS, options={"key_scope": "global"}, **how)
+    made.insert({"n": [1, 2], "day": [date(2024, 1, 1), None], "x": (1, 2)})
+    return made
+
+
+def test_integers_of_python_have_no_width(numbers: metatable.Table) -> None:
+    assert numbers.read_keys([2]).to_pylist() == [{"n": 2, "day": None, "x": 2.0}]
+    assert numbers.tag_locations(range(3))["_location"].null_count == 1
+    done = numbers.upsert({"n": [3], "day": np.array(["2024-01-02"], "datetime64[D]"), "x": [3]})
+    assert done.inserted == 1
+    with pytest.raises(UsageError, match=r"column='n' found='list' reason='Integer value 21474836"):
+        numbers.read_keys([1 << 31])
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ([1, None], "key is null or empty: column='n' rows=[1]"),
+        (pd.Series([1, None], dtype="Int32"), "key is null or empty: column='n' rows=[1]"),
+        ([1.5], "another type than the table's: column='n' expected='int32' found='double'"),
+        (["1"], "another type than the table's: column='n' expected='int32' found='string'"),
+        (np.array([1]), "another type than the table's: column='n' expected='int32' found='int64'"),
+        ([1, "b"], "values cannot be taken over as Arrow: column='n' found='list' reason="),
+        ({1}, "keys come in a list, or as rows: expected='list(keys)' found='set'"),
+        ({1: 2}.keys(), "expected='list(keys)' found='dict_keys'"),
+        ((n for n in (1, 2)), "expected='list(keys)' found='generator'"),
+        (1, "keys come in a list, or as rows: expected='[key]' found='int'"),
+        ("1", "expected='[key]' found='str'"),
+        ([{"n": 1}], "expected='pyarrow.Table.from_pylist(keys)' found='a list of dicts'"),
+        ({"n": 1}, "not a column of a dict of rows: column='n' expected="),
+        ({"n": [1], "day": []}, "columns of rows are equally long: found={'n': 1, 'day': 0}"),
+        (
+            pl.LazyFrame({"n": [1]}),
+            "these are no rows yet: expected='.collect()' found='LazyFrame'",
+        ),
+        (None, "these are no rows"),
+    ],
+)
+def test_what_are_no_keys_is_told_with_the_way(
+    numbers: metatable.Table, keys: Any, told: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(told)):
+        numbers.read_keys(keys)
+
+
+def test_keys_of_several_columns_are_rows(table_uri: str) -> None:
+    made = metatable.create(table_uri, SCHEMA, key=["id"], partition_by="at", storage_options=FAST)
+    told = """keys of this table are told by several columns: expected='pyarrow.table({"id": […],"""
+    for ask in (made.read_keys, made.tag_locations, made.filter_exists, made.explain, made.delete):
+        with pytest.raises(UsageError, match=re.escape(told)):
+            ask(["a"])
+
+
+def test_the_partition_may_be_the_key(table_uri: str) -> None:
+    made = metatable.create(table_uri, SCHEMA, key="id", partition_by="id", storage_options=FAST)
+    made.insert(FRAME)
+    assert made.read_keys(["a", "zz"])["id"].to_pylist() == ["a"]
+
+
+def test_rows_may_be_a_dict_of_columns(table: metatable.Table) -> None:
+    done = table.upsert({"id": ["b", "c"], "fare": pl.Series([7.0, 8.0])})
+    assert (done.inserted, done.updated) == (1, 1)
+    table.merge({"id": ["a"], "fare": [4]})
+    table.insert({"id": ["d"], "fare": [5], "tip": [1]}, evolve=True)
+    assert [row["fare"] for row in held(table)] == [4.0, 7.0, 8.0, 5.0]
+    assert held(table)[0]["at"] == DAYS[0]
+    assert table.schema.field("tip").type == pa.int64()
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([{"id": "a"}], "these are no rows: expected='a dict of columns, or pyarrow.Table.from_py"),
+        (["a"], "these are no rows: expected='a Table, RecordBatch or reader, a dict of columns"),
+        ({"id": "a"}, "not a column of a dict of rows: column='id'"),
+        ({7: ["a"]}, "not a column of a dict of rows: column=7"),
+        ({"id": ["a"], "fare": [1 << 60]}, "cannot be taken over as Arrow: column='fare'"),
+        ({"id": ["a"], "nope": [1]}, "column is not in the table: column='nope'"),
+        (pl.LazyFrame({"id": ["a"]}), "these are no rows yet: expected='.collect()'"),
+    ],
+)
+def test_what_are_no_rows_is_told_with_the_way(
+    table: metatable.Table, rows: Any, told: str
+) -> None:
+    for verb in (table.insert, table.upsert, table.merge, table.insert_overwrite):
+        with pytest.raises(UsageError, match=re.escape(told)):
+            verb(rows)

@@ -1,42 +1,141 @@
 """Rows and keys as users give them, before an engine adopts them.
 
-pandas has columns beside its columns, the levels of an index. A level whose name is a column of the
-table, or with `evolve` any named one, is taken as a column; others are left out.
+    rows, keys   a dict of columns becomes a table. A value of Python's has a kind, but no width:
+                 integers in a list become the column's integers, or floats, where they fit
+    keys         where one column tells which key it is: a list, tuple, numpy array, Arrow array, or
+                 Series of its values, too
+    pandas       a level of the index whose name is a column of the table, or with `evolve` any
+                 named one, becomes a column; others are left out
+
+Anything else is handed on as it is. Types are those of rows: `align` widens them, and refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
 
 from metatable.data.columns.schema import KEY_COLUMN, PATH_COLUMN
+from metatable.data.config.options import Options
+from metatable.data.keys.key_texts import own_identity_columns
+from metatable.storage.errors import UsageError
 
 __all__ = ["given_keys", "given_rows"]
 
+_SCALARS = (str, bytes, int, float, date)
+
 
 def given_rows(data: Any, schema: pa.Schema, evolve: bool = False) -> Any:
-    """Rows to be written to a table of these columns. `evolve`: unknown columns are added to it."""
-    return _with_index(data, None if evolve else schema.names)
+    """Rows to be written to a table of these columns. `evolve`: unknown columns are added to it.
+    Raises UsageError."""
+    if _is_list_of_dicts(data):
+        expected = "a dict of columns, or pyarrow.Table.from_pylist(rows)"
+        raise UsageError("these are no rows", expected=expected, found="a list of dicts")
+    return _rows(data, schema, None if evolve else schema.names)
 
 
-def given_keys(data: Any, schema: pa.Schema) -> Any:
-    """Rows whose keys are asked for, or deleted, in a table of these columns."""
-    return _with_index(data, [*schema.names, KEY_COLUMN, PATH_COLUMN])
+def given_keys(data: Any, options: Options, schema: pa.Schema) -> Any:
+    """Rows whose keys are asked for, or deleted, in a table of these columns. Raises UsageError."""
+    _refuse_no_keys(data)
+    if not _are_values(data):
+        return _rows(data, schema, [*schema.names, KEY_COLUMN, PATH_COLUMN])
+    name, *others = own_identity_columns(options, schema.names)
+    if others:
+        columns = ", ".join(f'"{one}": […]' for one in (name, *others))
+        what = "keys of this table are told by several columns"
+        raise UsageError(what, expected=f"pyarrow.table({{{columns}}})", found=_told(data))
+    return pa.table({name: _array(data, name, schema)})
 
 
-def _with_index(data: Any, known: Collection[str] | None) -> Any:
-    """A pandas DataFrame with these levels of its index as columns (None: all that have a name);
-    anything else as it is."""
-    if not (_is_of("pandas", data) and hasattr(data, "columns")):
-        return data
-    made = data
-    for place, name in enumerate(data.index.names):
+def _rows(data: Any, schema: pa.Schema, known: Collection[str] | None) -> Any:
+    if isinstance(data, Mapping):
+        return _table(data, schema)
+    if _is_of("polars", data) and hasattr(data, "collect"):
+        raise UsageError("these are no rows yet", expected=".collect()", found=_told(data))
+    if _is_of("pandas", data) and hasattr(data, "columns"):
+        return _with_index(data, known)
+    return data
+
+
+def _with_index(frame: Any, known: Collection[str] | None) -> Any:
+    """A pandas DataFrame with these levels of its index as columns; None: all that have a name."""
+    made = frame
+    for place, name in enumerate(frame.index.names):
         if isinstance(name, str) and (known is None or name in known) and name not in made.columns:
-            made = data.copy(deep=False) if made is data else made
-            made[name] = data.index.get_level_values(place)
+            made = frame.copy(deep=False) if made is frame else made
+            made[name] = frame.index.get_level_values(place)
     return made
+
+
+def _table(columns: Mapping[Any, Any], schema: pa.Schema) -> pa.Table:
+    for name, values in columns.items():
+        if not isinstance(name, str) or not _are_values(values):
+            what, expected = "not a column of a dict of rows", "a name, and a list of its values"
+            raise UsageError(what, column=name, expected=expected, found=_told(values))
+    arrays = {name: _array(values, name, schema) for name, values in columns.items()}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len({*lengths.values()}) > 1:
+        raise UsageError("columns of rows are equally long", found=lengths)
+    return pa.table(arrays)
+
+
+def _array(values: Any, column: str, schema: pa.Schema) -> pa.Array | pa.ChunkedArray:
+    try:
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            return values
+        if _is_of("polars", values):
+            return pa.chunked_array(values)
+        made = pa.array(values, from_pandas=_is_of("pandas", values))
+        if isinstance(values, Sequence) and column in schema.names:
+            return _of_width(made, schema.field(column).type)
+        return made
+    except MemoryError:  # of Arrow, too
+        raise
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        what, reason = "values cannot be taken over as Arrow", str(error)
+        raise UsageError(what, column=column, found=_told(values), reason=reason) from error
+
+
+def _of_width(made: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Python's integers as the column's, or as its floats. Raises ArrowInvalid where one does not
+    fit."""
+    t = pa.types
+    is_of_other_width = t.is_integer(made.type) and (t.is_integer(kind) or t.is_floating(kind))
+    return made.cast(kind) if is_of_other_width else made
+
+
+def _refuse_no_keys(data: Any) -> None:
+    what, found = "keys come in a list, or as rows", _told(data)
+    if isinstance(data, _SCALARS):
+        raise UsageError(what, expected="[key]", found=found)
+    if isinstance(data, Set | Iterator) and not hasattr(data, "__arrow_c_stream__"):
+        raise UsageError(what, expected="list(keys)", found=found)
+    if _is_list_of_dicts(data):
+        expected = "pyarrow.Table.from_pylist(keys)"
+        raise UsageError(what, expected=expected, found="a list of dicts")
+
+
+def _is_list_of_dicts(data: Any) -> bool:
+    return isinstance(data, list | tuple) and bool(data) and isinstance(data[0], Mapping)
+
+
+def _are_values(data: Any) -> bool:
+    """Whether it is a sequence of values: no rows, as a column of structs is."""
+    if isinstance(data, pa.Array | pa.ChunkedArray):
+        return not pa.types.is_struct(data.type)
+    if isinstance(data, list | tuple | range):
+        return True
+    if _is_of("numpy", data):
+        return getattr(data, "ndim", 0) == 1
+    is_series = _is_of("pandas", data) or _is_of("polars", data)
+    return is_series and hasattr(data, "dtype") and not hasattr(data, "columns")
+
+
+def _told(data: Any) -> str:
+    return type(data).__qualname__
 
 
 def _is_of(library: str, data: Any) -> bool:
