@@ -25,9 +25,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metatable.cli import csv_rows, json_rows
+from metatable.cli.csv_lines import Source
 from metatable.cli.csv_rows import Chosen
 from metatable.cli.descriptors import descriptor_of
 from metatable.cli.json_rows import Absent
+from metatable.cli.missing_keys import refuse_missing_keys
 from metatable.cli.progress import Progress
 from metatable.cli.row_arguments import FORMS_IN
 from metatable.data.columns.align import align
@@ -66,6 +68,8 @@ class Given:
 
     schema: pa.Schema | None
     """Types of the columns that are known; None: all are found out."""
+    key: Sequence[str] = ()
+    """Columns in which no row is null or empty, where they are there."""
     required: frozenset[str] = frozenset()
     """Columns that JSON lines must not leave out."""
     absent: Absent = Absent.NULL
@@ -101,6 +105,7 @@ def given_rows(
     required = {*options.key, *options.partition_by, *filter(None, [options.ordering])}
     given = Given(
         schema,
+        key=options.key,
         required=frozenset(required),
         absent=absent,
         format=args.given_format,
@@ -174,9 +179,13 @@ def _stream(paths: Sequence[str], given: Given, shown: Progress) -> Iterator[pa.
                     opened.close()  # the one before: there may be more than a process may hold open
                     file = _opened(path, _behind(given, made), opened)
                     _check_columns(path, file.schema, first.schema)
+                row = 0
                 for batch in file.batches:
                     shown.advance(before + file.bytes_read(), total)
-                    yield batch if len(paths) == 1 else _conformed(batch, made, known, path)
+                    batch = batch if len(paths) == 1 else _conformed(batch, made, known, path)
+                    refuse_missing_keys(batch, given.key, path, partial(file.place, row))
+                    yield batch
+                    row += batch.num_rows
                 before += sizes[place] or 0
 
         known = frozenset(given.schema.names if given.schema else ())
@@ -201,6 +210,14 @@ class _OpenFile:
     batches: Iterator[pa.RecordBatch]
     bytes_read: Callable[[], float]
     """How many of its bytes, packed or not, are read by now."""
+    source: Source | None = None
+    """Of CSV, what knows its lines."""
+
+    def place(self, before: int, row: int) -> dict[str, int]:
+        """Facts of a row of a batch, behind so many rows: its line in CSV, else its number, the
+        first being 1."""
+        row += before + 1
+        return {"row": row} if self.source is None else self.source.of_row(row + 1)
 
 
 def _opened(path: str, given: Given, files: ExitStack) -> _OpenFile:
@@ -209,7 +226,7 @@ def _opened(path: str, given: Given, files: ExitStack) -> _OpenFile:
     raw = files.enter_context(_bytes_of(path))
     if form == "parquet":
         return _parquet(_seekable(raw, files), path, given.chosen)
-    stream = _unpacked(raw, packed)
+    stream, source = _unpacked(raw, packed), None
     if form == "csv":
         delimiter = given.delimiter or ("\t" if _suffix(path)[0] == ".tsv" else ",")
         known = pa.schema([*META_FIELDS, *(given.schema or ())])
@@ -217,6 +234,7 @@ def _opened(path: str, given: Given, files: ExitStack) -> _OpenFile:
         again = partial(_again, path, packed) if is_file else None
         how = (delimiter, given.nulls, again, given.chosen)
         schema, read = csv_rows.read(stream, known, path, *how)
+        source = Source(path, delimiter, again)
         files.callback(read.close)
         rows: Iterator[pa.RecordBatch] = read
     else:
@@ -228,7 +246,7 @@ def _opened(path: str, given: Given, files: ExitStack) -> _OpenFile:
             return raw.tell()
         return 0
 
-    return _OpenFile(schema, rows, tell)
+    return _OpenFile(schema, rows, tell, source)
 
 
 def _unpacked(raw: IO[bytes], packed: str | None) -> Any:

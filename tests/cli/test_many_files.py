@@ -110,3 +110,34 @@ def test_numbers_that_the_table_does_not_know_are_one_kind(tmp_path: Path, capfd
     files = [str(tmp_path / f"{place}.csv") for place in range(2)]
     assert main(["tag", uri, *files, "--format", "jsonl"]) == 0
     assert capfd.readouterr().out.count('"weight": 2.0') == 1
+
+
+@pytest.mark.parametrize("empty", ["", '""'])
+def test_a_row_without_a_key_is_told_by_its_file_and_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], empty: str
+) -> None:
+    uri, first, second = (str(tmp_path / name) for name in ("table", "a.csv", "b.csv"))
+    metatable.create(uri, SCHEMA, key="id", storage_options={"durable": "false"})
+    Path(first).write_text("id,n\nk,1\nl,2\n")
+    Path(second).write_text(f'id,n\n"m\nm",3\n\n{empty},4\n')
+    for verb, files in (("insert", [first, second]), ("delete", [second]), ("lookup", [second])):
+        assert main([verb, uri, *files, "--storage-option", "durable=false"]) == 2
+        told = capfd.readouterr().err
+        assert f"key is null or empty: column='id' file='{second}' line=5" in told
+    assert metatable.open(uri).version == 1
+
+
+def test_a_row_without_a_key_is_told_by_its_file_and_number(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    uri, lines, parquet = (str(tmp_path / name) for name in ("table", "a.jsonl", "b.parquet"))
+    metatable.create(uri, SCHEMA, key="id", storage_options={"durable": "false"})
+    Path(lines).write_text('{"id": "k"}\n{"id": "l"}\n{"id": null}\n')
+    pq.write_table(pa.table({"id": ["k"] * 99 + [""] * 2}), parquet, row_group_size=10)
+    for file, row in ((lines, 3), (parquet, 100)):
+        assert main(["upsert", uri, file, "--storage-option", "durable=false"]) == 2
+        told = capfd.readouterr().err
+        assert f"key is null or empty: column='id' file='{file}' row={row}" in told
+    named = pa.table({"id": pa.nulls(1, pa.string()), "_hoodie_record_key": ["k"]})
+    pq.write_table(named, parquet)
+    assert main(["tag", uri, parquet, "--storage-option", "durable=false"]) == 0
