@@ -7,6 +7,7 @@ from decimal import Decimal, localcontext
 from typing import Any
 
 import duckdb
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -16,6 +17,9 @@ from hypothesis import strategies as st
 import metatable
 from metatable.data.columns.schema import align, normal
 from metatable.storage.errors import UsageError
+
+GAP = pd.Series([1, None])
+DAY = pd.to_datetime(pd.Series(["2024-01-01"]))
 
 
 def one(values: list[Any], given_type: pa.DataType, kind: pa.DataType) -> pa.Array:
@@ -114,6 +118,32 @@ def test_other_types_are_refused_before_a_value_is_seen(
     rows = pa.RecordBatch.from_arrays([pa.array([], given_type)], ["a"])
     with pytest.raises(UsageError, match="another type than the table's: column='a"):
         align(rows, pa.schema([("a", kind)]))
+
+
+@pytest.mark.parametrize(
+    ("series", "kind", "way", "done"),
+    [
+        (GAP, pa.int64(), '.astype("Int64")', GAP.astype("Int64")),
+        (GAP, pa.int32(), '.astype("Int32")', GAP.astype("Int32")),
+        (DAY, pa.date32(), ".dt.date", DAY.dt.date),
+        (
+            DAY,
+            pa.timestamp("us", "UTC"),
+            '.dt.tz_localize("UTC")',
+            DAY.dt.tz_localize("UTC"),
+        ),
+    ],
+)
+def test_what_pandas_has_no_type_for_is_refused_with_the_way(
+    series: Any, kind: pa.DataType, way: str, done: Any
+) -> None:
+    def aligned(one: Any) -> pa.RecordBatch:
+        return align(pa.RecordBatch.from_pandas(one.to_frame("a")), pa.schema([("a", kind)]))
+
+    with pytest.raises(UsageError, match="another type than the table's: column='a'") as raised:
+        aligned(series)
+    assert raised.value.facts["in_pandas"] == way
+    assert aligned(done).num_rows == len(series)
 
 
 def test_zones_keep_the_instant() -> None:

@@ -186,7 +186,7 @@ def _cast(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
     elif _is_shorter(array.type, kind):
         steps = [*_rescaled(array.type, kind), kind]
     elif not (widens(array.type, kind) or _is_coarser(array.type, kind)):
-        raise _other_type(column, kind, str(array.type))
+        raise _other_type(column, kind, str(array.type), **_way(array.type, kind))
     try:
         for step in steps:
             array = array.cast(step)
@@ -368,6 +368,19 @@ _WIDENING: tuple[
 )
 
 
-def _other_type(column: str, kind: pa.DataType, found: str) -> UsageError:
+def _way(given: pa.DataType, kind: pa.DataType) -> dict[str, str]:
+    """What to write where pandas has no such type by itself: its integers with gaps are floats, its
+    dates are timestamps."""
+    t = pa.types
+    if t.is_floating(given) and t.is_signed_integer(kind):
+        return {"in_pandas": f'.astype("Int{kind.bit_width}")'}
+    if t.is_timestamp(given) and t.is_date(kind):
+        return {"in_pandas": ".dt.date"}
+    if t.is_timestamp(given) and t.is_timestamp(kind) and given.tz is None:
+        return {"in_pandas": f'.dt.tz_localize("{kind.tz}")'}
+    return {}
+
+
+def _other_type(column: str, kind: pa.DataType, found: str, **way: str) -> UsageError:
     what = "column has another type than the table's"
-    return UsageError(what, column=column, expected=str(kind), found=found)
+    return UsageError(what, column=column, expected=str(kind), found=found, **way)
