@@ -59,10 +59,32 @@ def fit(literal: Any, kind: pa.DataType, column: str) -> Fitted | None:
         fitted = fitter(plain, kind)
         if fitted is None:
             what = "literal is not of the column's kind"
+            expected = _meant(plain, kind) or expected
             raise UsageError(what, column=column, expected=expected, found=_told(literal))
         return fitted
     what = "columns of this type are not compared"
     raise UsageError(what, column=column, expected="is null, is not null", found=str(kind))
+
+
+def _meant(literal: Any, kind: pa.DataType) -> str | None:
+    """The date or datetime to write for a text that is one, or for a date where moments are; None
+    for others."""
+    try:
+        if isinstance(literal, str):
+            made = datetime.fromisoformat(literal)
+        elif type(literal) is date:
+            made = datetime.combine(literal, time())
+        else:
+            return None
+    except ValueError:
+        return None
+    if _t.is_date(kind):
+        return repr(made.date()) if made.time() == time() else None
+    if not _t.is_timestamp(kind) or (kind.tz is None and made.tzinfo is not None):
+        return None
+    if kind.tz is not None and made.tzinfo is None:
+        made = made.replace(tzinfo=UTC)
+    return repr(made)
 
 
 def _told(literal: Any) -> str:

@@ -110,7 +110,7 @@ def test_a_list_of_thousands_of_values_still_skips(days: metatable.Table) -> Non
         ([("nope", "=", 1)], "no such column: column='nope' expected="),
         ([("x", "=", "1")], "column='x' expected='a number' found=\"'1'\""),
         ([("x", "=", True)], "column='x' expected='a number' found='True'"),
-        ([("day", "=", "2024-03-01")], "column='day' expected='date' found="),
+        ([("day", "=", "2024-03-01")], "column='day' expected='datetime.date(2024, 3, 1)' found="),
         ([("day", "=", datetime(2024, 3, 1))], "column='day' expected='date'"),
         ([("id", "in", [1, "2"])], "column='id' expected='a number' found=\"'2'\""),
         ([("id", "in", 1)], "column='id' expected='a list of values'"),

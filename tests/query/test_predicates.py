@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import MAX_EMAX, Decimal
 from enum import Enum
 from typing import Any
@@ -316,6 +316,31 @@ def test_literals_just_beyond_all_decimals_of_many_digits_are_compared() -> None
         assert rows(wide < above) == rows(wide != above) == [True, True, False]
         assert rows(wide > above) == rows(wide == above) == rows(wide.is_in([above])) == [False] * 3
     assert rows(wide == ends[0]) == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("kind", "literal", "expected"),
+    [
+        (pa.date32(), "2024-01-02", "datetime.date(2024, 1, 2)"),
+        (pa.date32(), "2024-01-02T03:04", "date"),
+        (pa.date32(), "soon", "date"),
+        (pa.timestamp("us"), "2024-01-02", "datetime.datetime(2024, 1, 2, 0, 0)"),
+        (pa.timestamp("us"), date(2024, 1, 2), "datetime.datetime(2024, 1, 2, 0, 0)"),
+        (pa.timestamp("us"), "2024-01-02T03:04Z", "datetime without a zone"),
+        (
+            pa.timestamp("us", "UTC"),
+            "2024-01-02 03:04",
+            "datetime.datetime(2024, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)",
+        ),
+        (pa.int64(), "2024-01-02", "a number"),
+    ],
+)
+def test_a_text_of_a_date_is_refused_with_the_date_to_write(
+    kind: pa.DataType, literal: Any, expected: str
+) -> None:
+    with pytest.raises(metatable.UsageError, match="literal is not of the column's kind") as raised:
+        bind(Comparison("day", "=", literal), pa.schema([("day", kind)]))
+    assert raised.value.facts["expected"] == expected
 
 
 @pytest.mark.parametrize(
