@@ -353,6 +353,7 @@ def base64_decoded(column: pa.Array, field: pa.Field) -> pa.Array:
 
 _ROW = re.compile(r"Row #(\d+): *(.*)", re.S)
 _COLUMN = re.compile(r"In CSV column #(\d+)")
+_ZONELESS = re.compile(r"expected a zone offset in '(.*?)'\. If")
 _STRADDLES = "straddling object"
 
 
@@ -376,6 +377,9 @@ def _wrong(
     if isinstance(error, pa.ArrowNotImplementedError):
         facts["expected"] = "JSON lines or Parquet for such columns"
     found = "a quote that is not closed" if is_open else row[2] if row else told
+    zoneless = _ZONELESS.search(told)
+    if zoneless is not None:
+        facts["expected"], found = "a time with a zone, such as 2024-07-01T10:00:00Z", zoneless[1]
     if _STRADDLES in told:
         most = f"rows of up to {BLOCK_BYTES >> 20} MiB"
         facts["expected"] = f"{most}; longer ones as JSON lines or Parquet"

@@ -185,6 +185,12 @@ def test_standard_input_is_read(
         ),
         ("a.csv", 'id,price\na,1\nb,""\n', "file='{}' line=3 column='price' expected="),
         ("a.csv", "id,price\na,1.234\n", "line=2 column='price' expected='decimal128(10, 2)'"),
+        (
+            "a.csv",
+            "id,at\na,2024-07-01 10:00:00\n",
+            "line=2 column='at' expected='a time with a zone, such as 2024-07-01T10:00:00Z'"
+            " found='2024-07-01 10:00:00'\n",
+        ),
         ("a.csv", "", "Empty CSV file"),
         ("a.csv", "id,id\na,b\n", "a column is there twice"),
         ("a.jsonl", '{"id": "a"}\n\n{"id": "b", "n": "x"}\n', "file='{}' line=3"),
