@@ -75,7 +75,12 @@ def add_keys(parser: argparse.ArgumentParser) -> None:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Where rows go, and in which form."""
-    parser.add_argument("--output", type=_file, metavar="FILE", help=".csv, .jsonl or .parquet")
+    parser.add_argument(
+        "--output",
+        type=_file,
+        metavar="FILE",
+        help=".csv, .tsv, .jsonl or .parquet (texts also .gz, .bz2, .zst)",
+    )
     parser.add_argument("--format", choices=FORMS_OUT, help="the form of what is printed")
     parser.add_argument("--limit", type=at_least_one, metavar="N", help="no more rows than N")
 

@@ -28,6 +28,7 @@ from metatable.cli import csv_rows, json_rows
 from metatable.cli.csv_lines import Source
 from metatable.cli.csv_rows import Chosen
 from metatable.cli.descriptors import descriptor_of
+from metatable.cli.file_names import form_of, is_of_tabs, packing_of
 from metatable.cli.json_rows import Absent
 from metatable.cli.missing_keys import refuse_missing_keys
 from metatable.cli.progress import Progress
@@ -45,16 +46,6 @@ __all__ = ["Absent", "Given", "given_keys", "given_rows", "inferred_schema"]
 ToldBy = Callable[[Options, Sequence[str]], list[str]]
 """Which columns tell the rows of a table, of those that are given: `identity_columns`, or
 `own_identity_columns`. Raises UsageError where one is missing."""
-
-_SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-}
-_PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 _STANDARD_INPUT = 0
 
@@ -222,13 +213,13 @@ class _OpenFile:
 
 def _opened(path: str, given: Given, files: ExitStack) -> _OpenFile:
     """The file of this name, closed with `files`. Raises UsageError."""
-    form, packed = _form(path, given)
+    form, packed = _form(path, given), packing_of(path)
     raw = files.enter_context(_bytes_of(path))
     if form == "parquet":
         return _parquet(_seekable(raw, files), path, given.chosen)
     stream, source = _unpacked(raw, packed), None
     if form == "csv":
-        delimiter = given.delimiter or ("\t" if _suffix(path)[0] == ".tsv" else ",")
+        delimiter = given.delimiter or ("\t" if is_of_tabs(path) else ",")
         known = pa.schema([*META_FIELDS, *(given.schema or ())])
         is_file = os.path.isfile(path) and descriptor_of(path) is None
         again = partial(_again, path, packed) if is_file else None
@@ -294,21 +285,13 @@ def _rows_at_once(footer: pq.FileMetaData) -> int:
     return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(width, 1))))
 
 
-def _form(path: str, given: Given) -> tuple[str, str | None]:
-    """csv, jsonl or parquet, and how it is packed."""
-    suffix, packed = _suffix(path)
-    form = given.format or _SUFFIXES.get(suffix)
+def _form(path: str, given: Given) -> str:
+    """csv, jsonl or parquet."""
+    form = given.format or form_of(path)
     if form is None:
         expected = f"--from {'|'.join(FORMS_IN)}, or a name such as rows.csv"
         raise UsageError("rows of which form?", file=path, expected=expected)
-    return form, packed
-
-
-def _suffix(path: str) -> tuple[str, str | None]:
-    """What the name ends with, and how that says the file is packed."""
-    stem, suffix = os.path.splitext(path.lower())
-    packed = _PACKED.get(suffix)
-    return (os.path.splitext(stem)[1] if packed else suffix), packed
+    return form
 
 
 @contextmanager

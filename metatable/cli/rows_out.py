@@ -3,6 +3,8 @@
     --json, --format jsonl|csv|parquet|table      else by the name of --output
     neither                                       a grid on a terminal, CSV in a pipe
 
+.tsv has tabs between cells; texts are packed where the name says so (.csv.gz, .jsonl.zst).
+
 Batch by batch: nothing is held but a page of the grid or a row group of Parquet. A file appears,
 whole, when all rows are in it. In CSV structs are columns `a.b`, lists and maps JSON; in CSV and
 JSON binaries are base64.
@@ -30,6 +32,7 @@ import pyarrow.parquet as pq
 from metatable.cli import terminal
 from metatable.cli.cell_values import values_of
 from metatable.cli.descriptors import descriptor_of
+from metatable.cli.file_names import form_of, is_of_tabs, packing_of
 from metatable.cli.grid import Grid
 from metatable.cli.row_arguments import FORMS_IN
 from metatable.cli.verb import to_json
@@ -59,8 +62,9 @@ def print_rows(
     form, limit = _form(args), args.limit
     cut = form == "table" and limit is None and terminal.is_terminal()
     rows = 0
-    with _sink(args.output, form) as sink:
-        writer = _WRITERS[form](sink, schema)
+    with _sink(args.output, form) as file, _packed(file, args.output, form) as sink:
+        has_tabs = form == "csv" and args.output is not None and is_of_tabs(args.output)
+        writer = _Csv(sink, schema, "\t") if has_tabs else _WRITERS[form](sink, schema)
         for batch in _first(batches, SHOWN_ROWS + 1 if cut else limit):
             room = batch.num_rows if not cut else max(SHOWN_ROWS - rows, 0)
             writer.write(batch[:room])
@@ -88,9 +92,8 @@ def _form(args: argparse.Namespace) -> str:
     if args.format is not None:
         return str(args.format)
     if args.output is not None:
-        suffix = os.path.splitext(args.output.lower())[1].lstrip(".")
-        form: str = {"ndjson": "jsonl", "json": "jsonl"}.get(suffix, suffix)
-        if form not in FORMS_IN:
+        form = form_of(args.output)
+        if form is None or (form == "parquet" and packing_of(args.output)):
             expected = f"--format {'|'.join(FORMS_IN)}, or a name such as rows.csv"
             raise UsageError("rows in which form?", file=args.output, expected=expected)
         return form
@@ -138,6 +141,17 @@ def _sink(output: str | None, form: str) -> Iterator[IO[bytes]]:
         raise
 
 
+@contextmanager
+def _packed(file: IO[bytes], output: str | None, form: str) -> Iterator[IO[bytes]]:
+    """The file, or, where its name says that texts are packed, what packs them."""
+    codec = None if output is None or form == "parquet" else packing_of(output)
+    if codec is None:
+        yield file
+        return
+    with pa.CompressedOutputStream(pa.PythonFile(file, "w"), codec) as packed:
+        yield packed
+
+
 def _remove(path: str) -> None:
     with suppress(OSError):
         os.remove(path)
@@ -176,8 +190,8 @@ class _Stream(io.RawIOBase):
 class _Csv:
     """Arrow's writer, over columns that CSV can hold."""
 
-    def __init__(self, sink: IO[bytes], schema: pa.Schema) -> None:
-        self._sink = sink
+    def __init__(self, sink: IO[bytes], schema: pa.Schema, delimiter: str = ",") -> None:
+        self._sink, self._delimiter = sink, delimiter
         self._header = True
         self._write(_flat(schema.empty_table()))
 
@@ -186,7 +200,8 @@ class _Csv:
 
     def _write(self, rows: pa.Table) -> None:
         text = io.BytesIO()
-        pa.csv.write_csv(rows, text, pa.csv.WriteOptions(include_header=self._header))
+        how = pa.csv.WriteOptions(include_header=self._header, delimiter=self._delimiter)
+        pa.csv.write_csv(rows, text, how)
         self._sink.write(text.getvalue())
         self._header = False
 

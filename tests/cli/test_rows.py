@@ -1440,6 +1440,31 @@ def test_rows_come_through_a_named_pipe(run: Words, rides: str, tmp_path: Path, 
     assert [(row["id"], row["n"]) for row in held(rides)] == [("x", 5)]
 
 
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [
+        ("a.tsv", b'"id"\t"city"\n"007"\t"Ulm"\n'),
+        ("a.csv.gz", b"\x1f\x8b"),
+        ("a.TSV.bz2", b"BZh"),
+        ("a.jsonl.zst", b"\x28\xb5\x2f\xfd"),
+    ],
+)
+def test_rows_go_out_into_what_they_come_in_from(
+    run: Words, rides: str, tmp_path: Path, name: str, begins: bytes
+) -> None:
+    run("insert", rides, write(tmp_path / "rows.csv", COLUMNS))
+    before, output = held(rides), tmp_path / name
+    run("scan", rides, "--output", str(output), "--columns", "id,city", "--where", "id <= 'b'")
+    assert output.read_bytes().startswith(begins)
+    run("scan", rides, "--output", str(output))
+    run("delete", rides, str(output))
+    assert held(rides) == []
+    run("upsert", rides, str(output))
+    assert repr(held(rides)) == repr(before)
+    run("scan", rides, "--output", f"{output}.parquet.gz", code=2)
+    assert "rows in which form?" in run.told.err
+
+
 def comes_back(run: Words, table: metatable.Table, rows: pa.Table, folder: Path) -> None:
     """Rows of a table that are written as JSON lines, deleted and read again are the same."""
     output = str(folder / "out.jsonl")
