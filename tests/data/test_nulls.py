@@ -26,6 +26,7 @@ DEEP = pa.struct(
         pa.field("list", pa.list_(pa.field("element", EVERY, nullable=False)), nullable=False),
         pa.field("map", pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))),
         pa.field("loose", pa.int64()),
+        pa.field("below", pa.struct([pa.field("may", EVERY)]), nullable=False),
     ]
 )
 SCHEMA = pa.schema([("id", pa.string()), ("at", pa.struct([pa.field("x", pa.int64(), False)]))])
@@ -53,6 +54,35 @@ def test_below_given_null_structs_a_value_is_put(given: pa.Array) -> None:
     aligned = align(pa.RecordBatch.from_arrays([given], ["at"]), pa.schema([("at", kind)]))
     assert not has_stray_nulls(aligned["at"])
     assert aligned["at"].to_pylist() == [None]
+
+
+LOOSE = pa.struct([("address", pa.struct([("geo", pa.struct([("lat", pa.float64())]))]))])
+GEO = pa.struct([pa.field("geo", pa.struct([pa.field("lat", pa.float64(), nullable=False)]))])
+CUSTOMER = pa.struct([pa.field("address", GEO, nullable=False)])
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize("kind", [CUSTOMER, LOOSE], ids=["the table's", "a looser one"])
+def test_a_null_struct_above_one_that_may_be_null_is_merged(
+    tmp_path: Path, table_type: str, kind: pa.DataType
+) -> None:
+    """The value that stands below it has nulls that may be, and values where they may not."""
+    schema = pa.schema([("id", pa.string()), ("customer", CUSTOMER)])
+    options: dict[str, Any] = {"storage_options": {"durable": "false"}, "table_type": table_type}
+    table = metatable.create(tmp_path / "t", schema, key="id", **options)
+    one = {"address": {"geo": {"lat": 1.5}}}
+    table.insert(pa.table({"id": ["a", "b"], "customer": pa.array([one, one], CUSTOMER)}))
+    taken = pa.array([one], kind).take(pa.array([None], pa.int64()))
+    table.upsert(
+        pa.table([pa.array(["a"]), taken], pa.schema([("id", "string"), ("customer", kind)]))
+    )
+    table.merge(
+        pa.table([pa.array(["b"]), taken], pa.schema([("id", "string"), ("customer", kind)]))
+    )
+    if table_type == "mor":
+        table.compact_logs(ratio=0)
+    assert table.scan().to_arrow()["customer"].to_pylist() == [None, None]
+    assert table.verify().findings == ()
 
 
 def of_polars() -> Any:

@@ -62,7 +62,9 @@ def _some_value(kind: pa.DataType) -> Any:
     """A value of one of the types that tables have; all numbers and times take 0."""
     t = pa.types
     if t.is_struct(kind):
-        return {one.name: None if one.nullable else _some_value(one.type) for one in kind}
+        # a null would have one below it again where that may be none
+        absent = [one.name for one in kind if one.nullable and not _has_required(one.type)]
+        return {one.name: None if one.name in absent else _some_value(one.type) for one in kind}
     if t.is_list(kind) or t.is_map(kind):
         return []
     if t.is_boolean(kind):
