@@ -266,9 +266,27 @@ _clients: dict[tuple[str, str, float], Client] = {}
 
 
 def client_of(address: str, table: str, requests_per_second: float) -> Client:
-    """The process's client of this place."""
+    """The process's client of this place; a path that is relative is one to the folder in which
+    the process was when it asked first. Raises StoreError where that folder is gone."""
     known = address, table, requests_per_second
-    return _clients.setdefault(known, Client(lambda: connect(address, table), requests_per_second))
+    client = _clients.get(known)
+    if client is None:
+        place = _absolute(address)
+        made = Client(lambda: connect(place, table), requests_per_second)
+        client = _clients.setdefault(known, made)
+    return client
+
+
+def _absolute(address: str) -> str:
+    """The path is not made shorter: `link/..` is where the link leads."""
+    path = address.removeprefix(SQLITE)
+    if path == address or os.path.isabs(path):
+        return address
+    try:
+        return SQLITE + os.path.join(os.getcwd(), path)
+    except OSError as error:
+        what, expected = "the folder in which this process is, is gone", "an absolute path"
+        raise StoreError(what, address=address, expected=expected) from error
 
 
 def _close_idle() -> None:

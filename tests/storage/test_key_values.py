@@ -251,6 +251,49 @@ def test_a_file_that_was_deleted_and_made_again_is_opened_anew(
             assert told(given) == told(other.get_many(keys))
 
 
+def test_a_relative_path_is_one_to_the_folder_in_which_the_process_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a notebook, after %cd: an empty file was made in the other folder."""
+    address = f"sqlite:{tmp_path.name}.db"
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    after.mkdir()
+    monkeypatch.chdir(before)
+    client = client_of(address, "t", 0.0)
+    client.put_many(pa.array([b"k"]), b"n", pa.array([b"v"]), Counters())
+    client.close_idle()
+    monkeypatch.chdir(after)
+    found = client_of(address, "t", 0.0).get_many(pa.array([b"k"]), Counters())
+    assert found["value"].to_pylist() == [b"v"]
+    assert list(after.iterdir()) == []
+
+
+def test_a_relative_path_through_a_link_is_where_the_link_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / "other" / "deep"
+    deep.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(deep)
+    monkeypatch.chdir(tmp_path)
+    client = client_of(f"sqlite:link/../{tmp_path.name}.db", "t", 0.0)
+    client.put_many(pa.array([b"k"]), b"n", pa.array([b"v"]), Counters())
+    client.close_idle()
+    assert (tmp_path / "other" / f"{tmp_path.name}.db").is_file()
+
+
+def test_without_a_folder_a_relative_path_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(StoreError, match="expected='an absolute path'"):
+        client_of(f"sqlite:{tmp_path.name}.db", "t", 0.0)
+    client_of(f"sqlite:{tmp_path}/there.db", "t", 0.0)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a file that is open stays there")
 def test_what_goes_with_its_file_while_it_is_put_is_put_again(
     tmp_path: Path, pauses: list[float]
