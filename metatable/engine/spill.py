@@ -15,12 +15,13 @@ One thread fills the hands; after `finish` any number may read them, as often as
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections.abc import Iterator
 
 import pyarrow as pa
 
-from metatable.engine.batches import joined
+from metatable.engine.batches import gathered, joined
 from metatable.engine.folders import folder_of
 from metatable.storage.system_errors import in_temporary_folder
 
@@ -38,6 +39,9 @@ LEAST_COUNTED = 64 << 10
 
 LIGHT_BATCHES = 4096
 """So many batches of a spill weigh what their columns do."""
+
+WRITTEN_BYTES = 32 << 20
+"""So much of a hand is joined at a time on its way to the disk: joining takes as much again."""
 
 BATCH_BYTES, COLUMN_BYTES = 512, 256
 """What each further one weighs besides: rows that are dealt to a thousand tasks are batches of a
@@ -216,7 +220,7 @@ class Hand:
             if self._writer is None:
                 file = pa.OSFile(self._path, "ab")
                 self._writer = pa.ipc.new_stream(file, self.pieces[0].schema)
-            for piece in joined(self.pieces):
+            for piece in gathered(self.pieces, sys.maxsize, WRITTEN_BYTES):
                 self._writer.write_batch(piece)
         self.pieces = []
         if self.is_full:

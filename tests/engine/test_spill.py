@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metatable.engine import spill as spilling
+from metatable.engine.batches import gathered
 from metatable.engine.local import LocalEngine
 from metatable.engine.spill import LEAST_SHARE, Memory, Spill
 from metatable.storage.errors import StoreError
@@ -63,6 +66,27 @@ def test_memory_stays_within_the_budget_and_disk_is_given_back(
     gc.collect()
     assert not any(one.is_dir() for one in of_process.iterdir())
     assert read[0]["n"][0].as_py() == 7
+
+
+def test_what_goes_to_disk_is_joined_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hand that holds the whole budget is not copied whole to be written."""
+    held: list[int] = []
+
+    def told(*asked: Any) -> Iterator[pa.RecordBatch]:
+        for piece in gathered(*asked):
+            held.append(pa.total_allocated_bytes() - before)
+            yield piece
+
+    monkeypatch.setattr(spilling, "WRITTEN_BYTES", 256 << 10)
+    monkeypatch.setattr(spilling, "gathered", told)
+    spill = Spill(Memory(4 << 20))
+    hand, before = spill.hand(), pa.total_allocated_bytes()
+    for _ in range(40):
+        spill.add(hand, wide())
+    spill.finish()
+    assert held
+    assert max(held) < 5 << 20
+    assert sum(one.num_rows for one in hand.batches()) == 40 << 14
 
 
 def wide() -> pa.RecordBatch:
