@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metatable.compaction.reshaping.adopting import is_fit, store_fit
+from metatable.compaction.reshaping.made_before import is_fit, store_fit
 from metatable.data.base_files.base_file_writer import columns_with_nan, stream_to_base_file
 from metatable.data.base_files.meta_columns import with_file_name
 from metatable.data.base_files.statistics import ColumnStats

@@ -16,7 +16,7 @@ import pytest
 
 import metatable
 from metatable import AddColumn, CorruptError, DropColumn, NotFoundError, Table, WidenColumn
-from metatable.compaction.reshaping import adopting, new_files
+from metatable.compaction.reshaping import made_before, new_files
 from metatable.compaction.reshaping.bucket_sizes import BucketSizes
 from metatable.compaction.reshaping.log_compaction import CompactLogs, ScheduleLogs
 from metatable.compaction.reshaping.log_sizes import LogSizes
@@ -259,7 +259,7 @@ def test_a_column_of_another_type_than_the_tables_is_told(
     table.alter(WidenColumn("x", pa.int64()))
     store, _, _ = stopped(table, "/manifest/", partial(dies_before_its_put, table, kind, plan))
     serve(store, Rollback())
-    for module in (adopting, new_files):
+    for module in (made_before, new_files):
         monkeypatch.setattr(module, "is_fit", lambda *_: True)
     serve(table, carrying_out(kind, plan))
     with pytest.raises(CorruptError, match="has another type for a column than the table ever had"):

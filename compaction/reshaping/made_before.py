@@ -1,4 +1,4 @@
-"""Adopting: a base file whose name a plan tells is there already, as another attempt has made it.
+"""Made before: a base file that a plan names is there already, as another attempt has made it.
 
 It is taken for made, unless it cannot be what this attempt is to make: it lacks a column that the
 slices have which it was made of, or has one in a type that is not the table's, nor widened to it.
