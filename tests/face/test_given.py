@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,9 @@ def test_with_evolve_any_level_of_an_index_that_has_a_name_is_a_column(
     table.upsert(FRAME.set_index(tips), evolve=True)
     assert table.schema.names == [*SCHEMA.names, "tip"]
     assert [row["tip"] for row in held(table)] == [0.5, 1.5]
+    for name in ("_hoodie_record_key", "Unnamed: 0", 7):  # none that a column may have
+        table.upsert(FRAME.set_index(pd.Index([1, 2], name=name)), evolve=True)
+    assert table.schema.names == [*SCHEMA.names, "tip"]
 
 
 def test_keys_may_be_an_index(table: metatable.Table) -> None:
@@ -141,8 +145,49 @@ def test_integers_of_python_have_no_width(numbers: metatable.Table) -> None:
     assert numbers.tag_locations(range(3))["_location"].null_count == 1
     done = numbers.upsert({"n": [3], "day": np.array(["2024-01-02"], "datetime64[D]"), "x": [3]})
     assert done.inserted == 1
-    with pytest.raises(UsageError, match=r"column='n' found='list' reason='Integer value 21474836"):
+    with pytest.raises(
+        UsageError, match=r"column='n' found='list' reason='Value 2147483648 too large"
+    ):
         numbers.read_keys([1 << 31])
+
+
+WIDTHS = pa.schema(
+    [
+        ("n", pa.int32()),
+        ("f", pa.float32()),
+        ("d", pa.decimal128(5, 2)),
+        ("l", pa.list_(pa.int32())),
+        ("s", pa.struct([("n", pa.int32()), ("f", pa.float32())])),
+    ]
+)
+
+
+def test_numbers_of_python_have_no_width_within_others_either(table_uri: str) -> None:
+    table = metatable.create(table_uri, WIDTHS, key="n", storage_options=FAST)
+    given: dict[str, Any] = {"n": [1], "f": [0.5], "d": [7], "l": [[1, None]], "s": [{"n": 2}]}
+    table.insert(given)
+    structs = pa.array([{"n": 3, "f": 1.5}], WIDTHS.field("s").type)
+    table.insert(
+        {"n": [2], "s": structs, "l": pa.chunked_array([pa.array([[4]], WIDTHS.field("l").type)])}
+    )
+    assert table.scan(["f", "d", "l", "s"]).to_arrow().to_pylist() == [
+        {"f": 0.5, "d": Decimal(7), "l": [1, None], "s": {"n": 2, "f": None}},
+        {"f": None, "d": None, "l": [4], "s": {"n": 3, "f": 1.5}},
+    ]
+    for wrong in ({"n": [3], "l": [[1.5]]}, {"n": [3], "d": [1000]}, {"n": [3], "s": [{"x": 1}]}):
+        with pytest.raises(UsageError):
+            table.insert(wrong)
+
+
+def test_values_that_are_structs_are_keys_of_several_columns(table_uri: str) -> None:
+    how: dict[str, Any] = {"key": ["id", "n"], "storage_options": FAST}
+    table = metatable.create(table_uri, pa.schema([("id", "string"), ("n", "int64")]), **how)
+    keys = [{"id": "a", "n": 1}, {"id": "b", "n": 2}]
+    table.insert(pa.Table.from_pylist(keys))
+    kind = pa.struct([("id", pa.string()), ("n", pa.int64())])
+    of_pandas = pd.Series(keys, dtype=pd.ArrowDtype(kind))
+    for given in (pa.array(keys, kind), pl.Series(keys), of_pandas):
+        assert table.read_keys(given).sort_by("id").to_pylist() == keys
 
 
 @pytest.mark.parametrize(

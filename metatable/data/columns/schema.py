@@ -101,12 +101,22 @@ def normal(schema: pa.Schema) -> pa.Schema:
         raise UsageError("a table needs columns", found=[])
     _check_names(schema.names, "")
     for name in schema.names:
-        plain = name.lower()
-        if plain.startswith("_hoodie_"):
-            raise UsageError("column name is taken by Hudi", column=name)
-        if plain == "_location" or plain.startswith("_metatable_"):
-            raise UsageError("column name is taken by metatable", column=name)
+        if owner := _owner_of(name):
+            raise UsageError(f"column name is taken by {owner}", column=name)
     return pa.schema([_normal_field(field, "") for field in schema])
+
+
+def may_be_column(name: object) -> bool:
+    """Whether a column of a table may be called so."""
+    return isinstance(name, str) and bool(_NAME.fullmatch(name)) and not _owner_of(name)
+
+
+def _owner_of(name: str) -> str:
+    """Who has taken this name for columns of his own; empty: nobody."""
+    plain = name.lower()
+    if plain.startswith("_hoodie_"):
+        return "Hudi"
+    return "metatable" if plain == "_location" or plain.startswith("_metatable_") else ""
 
 
 def _normal_field(field: pa.Field, parent: str) -> pa.Field:

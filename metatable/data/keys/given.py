@@ -1,11 +1,12 @@
 """Rows and keys as users give them, before an engine adopts them.
 
-    rows, keys   a dict of columns becomes a table. A value of Python's has a kind, but no width:
-                 integers in a list become the column's integers, or floats, where they fit
+    rows, keys   a dict of columns becomes a table. A number of Python's has a kind, but no width:
+                 integers in lists become the column's integers, floats or decimals where they fit,
+                 and its floats the column's
     keys         where one column tells which key it is: a list, tuple, numpy array, Arrow array, or
                  Series of its values, too
-    pandas       a level of the index whose name is a column of the table, or with `evolve` any
-                 named one, becomes a column; others are left out
+    pandas       a level of the index whose name is a column of the table, or with `evolve` may be
+                 one, becomes a column; others are left out
 
 Anything else is handed on as it is. Types are those of rows: `align` widens them, and refuses.
 """
@@ -18,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metatable.data.columns.schema import KEY_COLUMN, PATH_COLUMN
+from metatable.data.columns.schema import KEY_COLUMN, PATH_COLUMN, may_be_column
 from metatable.data.config.options import Options
 from metatable.data.keys.key_texts import own_identity_columns
 from metatable.storage.errors import UsageError
@@ -40,7 +41,7 @@ def given_rows(data: Any, schema: pa.Schema, evolve: bool = False) -> Any:
 def given_keys(data: Any, options: Options, schema: pa.Schema) -> Any:
     """Rows whose keys are asked for, or deleted, in a table of these columns. Raises UsageError."""
     _refuse_no_keys(data)
-    if not _are_values(data):
+    if not _are_values(data) or _are_structs(data):
         return _rows(data, schema, [*schema.names, KEY_COLUMN, PATH_COLUMN])
     name, *others = own_identity_columns(options, schema.names)
     if others:
@@ -51,7 +52,7 @@ def given_keys(data: Any, options: Options, schema: pa.Schema) -> Any:
 
 
 def _rows(data: Any, schema: pa.Schema, known: Collection[str] | None) -> Any:
-    if isinstance(data, Mapping):
+    if isinstance(data, Mapping) and not hasattr(data, "__arrow_c_stream__"):
         return _table(data, schema)
     if _is_of("polars", data) and hasattr(data, "collect"):
         raise UsageError("these are no rows yet", expected=".collect()", found=_told(data))
@@ -61,10 +62,11 @@ def _rows(data: Any, schema: pa.Schema, known: Collection[str] | None) -> Any:
 
 
 def _with_index(frame: Any, known: Collection[str] | None) -> Any:
-    """A pandas DataFrame with these levels of its index as columns; None: all that have a name."""
+    """A pandas DataFrame with these levels of its index as columns; None: all that may be some."""
     made = frame
     for place, name in enumerate(frame.index.names):
-        if isinstance(name, str) and (known is None or name in known) and name not in made.columns:
+        is_one = may_be_column(name) if known is None else isinstance(name, str) and name in known
+        if is_one and name not in made.columns:
             made = frame.copy(deep=False) if made is frame else made
             made[name] = frame.index.get_level_values(place)
     return made
@@ -90,7 +92,8 @@ def _array(values: Any, column: str, schema: pa.Schema) -> pa.Array | pa.Chunked
             return pa.chunked_array(values)
         made = pa.array(values, from_pandas=_is_of("pandas", values))
         if isinstance(values, Sequence) and column in schema.names:
-            return _of_width(made, schema.field(column).type)
+            kind = schema.field(column).type
+            return pa.array(values, kind) if _is_of_widths(made.type, kind) else made
         return made
     except MemoryError:  # of Arrow, too
         raise
@@ -99,12 +102,21 @@ def _array(values: Any, column: str, schema: pa.Schema) -> pa.Array | pa.Chunked
         raise UsageError(what, column=column, found=_told(values), reason=reason) from error
 
 
-def _of_width(made: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Python's integers as the column's, or as its floats. Raises ArrowInvalid where one does not
-    fit."""
+def _is_of_widths(made: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether what Arrow takes Python's values for is another type by the widths of numbers."""
     t = pa.types
-    is_of_other_width = t.is_integer(made.type) and (t.is_integer(kind) or t.is_floating(kind))
-    return made.cast(kind) if is_of_other_width else made
+    if t.is_integer(made):
+        return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind))
+    if t.is_floating(made):
+        return bool(t.is_floating(kind))
+    if t.is_list(made) and t.is_list(kind):
+        return _is_of_widths(made.value_type, kind.value_type)
+    if t.is_struct(made) and t.is_struct(kind):
+        names = [one.name for one in kind]
+        return all(
+            one.name in names and _is_of_widths(one.type, kind.field(one.name).type) for one in made
+        )
+    return bool(made == kind or t.is_null(made))
 
 
 def _refuse_no_keys(data: Any) -> None:
@@ -123,15 +135,26 @@ def _is_list_of_dicts(data: Any) -> bool:
 
 
 def _are_values(data: Any) -> bool:
-    """Whether it is a sequence of values: no rows, as a column of structs is."""
+    """Whether it is a sequence of values, as a column is."""
     if isinstance(data, pa.Array | pa.ChunkedArray):
-        return not pa.types.is_struct(data.type)
-    if isinstance(data, list | tuple | range):
         return True
+    if isinstance(data, list | tuple | range):
+        return not hasattr(data, "__arrow_c_stream__")
     if _is_of("numpy", data):
         return getattr(data, "ndim", 0) == 1
     is_series = _is_of("pandas", data) or _is_of("polars", data)
     return is_series and hasattr(data, "dtype") and not hasattr(data, "columns")
+
+
+def _are_structs(data: Any) -> bool:
+    """Whether values are rows, as a column of structs is."""
+    if isinstance(data, pa.Array | pa.ChunkedArray):
+        return bool(pa.types.is_struct(data.type))
+    dtype = getattr(data, "dtype", None)
+    if _is_of("polars", data):
+        return type(dtype).__name__ == "Struct"
+    kind = getattr(dtype, "pyarrow_dtype", None)
+    return kind is not None and bool(pa.types.is_struct(kind))
 
 
 def _told(data: Any) -> str:
