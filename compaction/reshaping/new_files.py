@@ -1,5 +1,5 @@
 """What services that write data files share: a base file, which a second attempt adopts
-(`adopting.py`), and the receipts of tasks that write some."""
+(`made_before.py`), and the receipts of tasks that write some."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ waits there and now      goes on waiting
 waits there and now,     taken back: files of it may be there without these columns, or come, for
 columns dropped or       who is about to carry it out may have seen no other ones. Where logs lie
 widened since            on them it goes on waiting if it is not begun, and what comes so is put
-                         over (`adopting.py`); else there is no way back
+                         over (`made_before.py`); else there is no way back
 waits there, done since  stays done: its base files are there, with them and the entries that
                          its version added the older one begins. Logs of commits that stay
                          may lie on them: on Hudi's timeline it must be there. Where it left out
