@@ -44,8 +44,6 @@ FEW_A_ROUND = 32
 """Items a round, at most, that are found by a walk: so many are walked over in less time than the
 steps of a round take."""
 
-_KEY = Primitive("string")
-
 
 def decode_records(record: Record, datums: Runs, path: str) -> pa.Table:
     """The fields of every datum as columns, but for those that are skipped. Raises CorruptError."""
@@ -253,7 +251,7 @@ def _items(node: Items | Pairs, cursor: Cursor) -> pa.Array:
     if isinstance(node, Items):
         offsets, (values,) = _blocks(cursor, [node.item])
         return pa.ListArray.from_arrays(offsets, values, type=node.type)
-    offsets, (keys, values) = _blocks(cursor, [_KEY, node.value])
+    offsets, (keys, values) = _blocks(cursor, node.parts)
     return pa.MapArray.from_arrays(offsets, keys, values, type=node.type)
 
 

@@ -31,7 +31,6 @@ from metatable.storage.avro.schema import (
 
 __all__ = ["ItemBounds", "UnsureError", "item_bounds"]
 
-_KEY = Primitive("string")
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
@@ -111,8 +110,8 @@ class _Walk:
                 self._skip(size)
             case Items(item=item):
                 self._over_blocks([item])
-            case Pairs(value=value):
-                self._over_blocks([_KEY, value])
+            case Pairs():
+                self._over_blocks(node.parts)
 
     def _over_blocks(self, parts: Sequence[Node]) -> None:
         while count := self.opened():

@@ -126,6 +126,9 @@ class Items:
         _typed(self, pa.list_(pa.field("item", self.item.type)))
 
 
+_KEY = Primitive("string")
+
+
 @dataclass(frozen=True, slots=True)
 class Pairs:
     """Avro's map; its keys are strings."""
@@ -136,6 +139,11 @@ class Pairs:
 
     def __post_init__(self) -> None:
         _typed(self, pa.map_(pa.string(), self.value.type))
+
+    @property
+    def parts(self) -> tuple[Node, Node]:
+        """What an entry is made of, one behind the other."""
+        return _KEY, self.value
 
 
 @dataclass(frozen=True, slots=True)
