@@ -29,7 +29,7 @@ def columns_of_texts(
     try:
         names = next(filter(None, lines), [])
         asked = [(place, name) for place, name in enumerate(names) if name not in known]
-        for cells in lines:
+        for cells in lines if asked else ():
             texts.update(
                 name
                 for place, name in asked
