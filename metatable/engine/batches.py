@@ -51,7 +51,7 @@ ARROW_LIKE = "a Table, RecordBatch or reader, a dict of columns, or pandas, Pola
 def adopted(data: Any) -> pa.Table | pa.RecordBatchReader:
     """`data` as Arrow, without reading a stream. Raises UsageError for what is not rows.
 
-    A pandas index is left out (but for what `data/keys/given.py` has taken of it), and so is
+    A pandas index is left out (but for what `data/keys/as_given.py` has taken of it), and so is
     metadata of the schema.
     """
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.keys.given import given_keys
+from metatable.data.keys.as_given import given_keys
 from metatable.data.keys.key_texts import identity_columns
 from metatable.engine.protocol import Engine
 from metatable.index import create_index

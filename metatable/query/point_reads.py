@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metatable.data.keys.given import given_keys
+from metatable.data.keys.as_given import given_keys
 from metatable.data.keys.key_texts import identity_columns, key_column, texts_of
 from metatable.data.reading.keyed_rows import Asked
 from metatable.data.reading.proven_rows import rows_of_proven_keys

@@ -11,7 +11,7 @@ import pyarrow as pa
 from metatable.data.columns.schema_changes import needs_rewriting, with_new_columns
 from metatable.data.columns.schema_text import TableSchema
 from metatable.data.hoodie.operations import DELETE, DELETE_PARTITION
-from metatable.data.keys.given import given_keys, given_rows
+from metatable.data.keys.as_given import given_keys, given_rows
 from metatable.data.keys.sort_texts import check_sortable
 from metatable.engine.protocol import Engine
 from metatable.index import create_index
