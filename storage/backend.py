@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import IO, Protocol, TypeVar
@@ -65,6 +65,14 @@ class Backend(Protocol):
     def put(self, path: str, body: bytes, *, lasting: bool) -> None:
         """Write or replace a file, atomically; durable if `lasting`."""
         ...
+
+    def put_all(self, files: Mapping[str, bytes]) -> None:
+        """`put` of each of some files of new names, by path, in any order; durable."""
+        self.together([partial(self.put, path, body, lasting=True) for path, body in files.items()])
+
+    def jot(self, path: str, body: bytes) -> None:
+        """Write or replace a file that may be any mix of what it was and what it becomes."""
+        self.put(path, body, lasting=False)
 
     def create(self, path: str, body: bytes | IO[bytes], *, soon: bool) -> bool:
         """Write a file unless the name is taken: False then. `soon`: it may be durable later, with

@@ -3,8 +3,8 @@
 A body is written to a hidden file of its own folder under `temporary`, fsynced, and then
 renamed (`put`) or hard-linked (`create`) into place; the folder is fsynced after it. A link
 fails if the name is taken, so exactly one of many writers creates a file, and no reader
-ever sees half of one. What is to be there `soon` is fsynced before the next file of this process
-is named, and not at once (unsettled.py).
+ever sees half of one, but of what is written in place (`jot`). What is to be there `soon` is
+fsynced before the next file of this process is named, and not at once (unsettled.py).
 
 What is created empty becomes another name of the last empty file that was, if that is young, and of
 the same instant by its name: a new file costs a disk more than a name, and who writes into one, as
@@ -24,9 +24,10 @@ import stat
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import islice
 from typing import IO, Any, TypeVar
 
 import numpy as np
@@ -39,7 +40,7 @@ from metatable.storage.pieces import Pieces
 from metatable.storage.spelling import other_spelling
 from metatable.storage.system_errors import ours
 from metatable.storage.together import in_turn
-from metatable.storage.unsettled import Unsettled, settle_path
+from metatable.storage.unsettled import Unsettled, settle_in_turn, settle_path
 
 __all__ = ["LocalFiles"]
 
@@ -69,6 +70,12 @@ stores tell times in whole seconds; and file systems bound the names of a file (
 _NEW_NAMES = 128
 """How many names a new empty file is given that is made where the last one takes no more: some file
 systems allow no more than 177 (AWS EFS)."""
+
+_OPEN_FILES = 64
+"""How many files are open at a time that are put together."""
+
+_AS_IT_IS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""No link is followed, and no pipe waited for."""
 
 _COPIED_BYTES = 1 << 20
 """What is held of a file that becomes another's content."""
@@ -148,6 +155,52 @@ class LocalFiles:
     def put(self, path: str, body: bytes, *, lasting: bool) -> None:
         with self._sunk(path, lasting) as file:
             file.write(body)
+
+    def put_all(self, files: Mapping[str, bytes]) -> None:
+        """All are named, then they settle: the first commits the file system's journal for many,
+        and a folder settles once."""
+        left = iter(files.items())
+        while some := list(islice(left, _OPEN_FILES)):
+            self._put_some(some)
+
+    def _put_some(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Each is settled by the handle that wrote it: a disk may tell it only there, and once."""
+        settling: list[Callable[[], object]] = []
+        folders: dict[str, None] = {}
+        if self.settles:
+            self.settle(nobody_waits=False)
+        with ExitStack() as stack:
+            for path, body in files:
+                target = self._at(path)
+                file, staged = stack.enter_context(self._staged(path, moves=True))
+                with self._asking(path):
+                    file.write(body)
+                    file.flush()
+                    if self.settles:
+                        _begin_to_write(file)
+                    folder = os.path.dirname(target)
+                    _again(folder, partial(os.replace, staged, target), self._settle_folder)
+                folders[folder] = None
+                settling.append(partial(self._settled, path, file))
+            if self.settles:
+                settling += [partial(self._settled_folder, folder) for folder in folders]
+                settle_in_turn(settling)
+
+    def _settled(self, path: str, file: IO[bytes]) -> None:
+        with self._asking(path):
+            os.fsync(file.fileno())
+
+    def _settled_folder(self, folder: str) -> None:
+        with self._asking(folder.removeprefix(self._below)):
+            self._settle_folder(folder)
+
+    def jot(self, path: str, body: bytes) -> None:
+        """In place: a new file would be an inode more, and one given back, and where one takes
+        another's name, ext4 writes it to the disk at once."""
+        with suppress(OSError):  # a new file tells what is wrong, if anything is
+            if _is_overwritten(self._at(path), body):
+                return
+        self.put(path, body, lasting=False)
 
     def create(self, path: str, body: bytes | IO[bytes], *, soon: bool) -> bool:
         target = self._at(path)
@@ -401,6 +454,28 @@ class LocalFiles:
             yield
         except OSError as error:
             raise ours(error, path, self._root) from error
+
+
+def _is_overwritten(target: str, body: bytes) -> bool:
+    """Whether a file was written where it lies: one without other names, which would be copies."""
+    handle = os.open(target, os.O_WRONLY | _AS_IT_IS)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            return False
+        os.write(handle, body)
+        os.ftruncate(handle, len(body))
+    finally:
+        os.close(handle)
+    return True
+
+
+def _begin_to_write(file: IO[bytes]) -> None:
+    """Have the disk begin to write what is in this file: of several that settle together, the first
+    then commits the file system's journal for all."""
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):  # what is not written yet stays in memory all the same
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _copy(body: bytes | IO[bytes], file: IO[bytes]) -> None:

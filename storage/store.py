@@ -1,8 +1,9 @@
 """Where a table's bytes are: one folder on disk or one prefix of an object store.
 
-Paths are relative to the root and use "/". Three ways to write, by what a reader may see:
+Paths are relative to the root and use "/". Ways to write, by what a reader may see:
 
-    put     replaces, atomically; for hints and other things that may be overwritten
+    put     replaces, atomically; for things that may be overwritten
+    jot     replaces, and a reader may meet a mix; for hints
     create  fails if the name is taken: True means that what is stored there is ours
     sink    a file object; the file appears, whole, when the block ends without an exception
 
@@ -235,6 +236,20 @@ class Store:
         self._count("writes")
         self.counters.add("store.bytes_written", len(body))
         self.backend.put(_file(path), body, lasting=lasting)
+
+    def put_all(self, files: Mapping[str, bytes]) -> None:
+        """`put` of each of some files of new names, in any order: those of a process that dies, or
+        of a call that raises, may be there in any part, and be empty."""
+        self._count("writes", len(files))
+        self.counters.add("store.bytes_written", sum(map(len, files.values())))
+        self.backend.put_all({_file(path): body for path, body in files.items()})
+
+    def jot(self, path: str, body: bytes) -> None:
+        """Write or replace a small file that nothing rests on: on a disk in place, so that whoever
+        reads it then, or after a crash, may meet any mix of what it was and what it becomes."""
+        self._count("writes")
+        self.counters.add("store.bytes_written", len(body))
+        self.backend.jot(_file(path), body)
 
     def marking(self, paths: Sequence[str]) -> Sequence[Callable[[], object]]:
         """Calls, in any order, that make some hundred empty files of new names, of which nothing

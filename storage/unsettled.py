@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
 from typing import ClassVar
@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from metatable.storage.together import at_once
 
-__all__ = ["Unsettled", "settle_path"]
+__all__ = ["Unsettled", "settle_in_turn", "settle_path"]
 
 _QUICK_SECONDS = 0.001
 """What a disk that does not take its time needs for one: less than threads for the others."""
@@ -62,7 +62,7 @@ class Unsettled:
             try:
                 if failed is not None:
                     raise failed
-                _settle_all([*paths])
+                settle_in_turn([partial(settle_path, path) for path in paths])
             except BaseException as error:  # an interrupt settles nothing either
                 with self._adding:
                     self._paths = paths | self._paths
@@ -82,14 +82,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=Unsettled._forget)
 
 
-def _settle_all(paths: Sequence[str]) -> None:
-    """One after the other; from one on that took long the others at once, for such a disk settles
-    many in the time of one."""
-    for place, path in enumerate(paths):
+def settle_in_turn(calls: Sequence[Callable[[], object]]) -> None:
+    """Calls that each wait for the disk, one after the other; from one on that took long the others
+    at once, for such a disk settles many in the time of one."""
+    for place, call in enumerate(calls):
         began = time.perf_counter()
-        settle_path(path)
+        call()
         if time.perf_counter() - began > _QUICK_SECONDS:
-            at_once([partial(settle_path, one) for one in paths[place + 1 :]])
+            at_once(calls[place + 1 :])
             return
 
 

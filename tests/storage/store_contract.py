@@ -78,6 +78,20 @@ class StoreContract:
         store.put("a", b"b")
         assert store.get("a") == b"b"
 
+    def test_what_is_put_together_is_read_back(self, store: Store) -> None:
+        files = {"a": b"", "b/c": b"1", "b/d": bytes(range(256)) * 100}
+        store.put_all(files)
+        assert {path: store.get(path) for path in files} == files
+        store.put_all({})
+        assert [one.path for one in store.list("", recursive=True)] == [*files]
+
+    def test_what_is_jotted_is_read_back_whatever_was_there(self, store: Store) -> None:
+        for body in (b"first", b"2", b"longer than before"):
+            store.jot("a/hint", body)
+            assert store.get("a/hint") == body
+        store.put("a/hint", b"put")
+        assert store.get("a/hint") == b"put"
+
     def test_reader_beside_puts_never_sees_a_half(self, store: Store) -> None:
         bodies = [bytes([one]) * LARGE for one in range(4)]
         store.put("a", bodies[0])

@@ -19,7 +19,7 @@ import pytest
 from metatable.storage import local_files
 from metatable.storage.errors import AccessError, MetatableError, StoreError, UsageError
 from metatable.storage.pieces import Pieces
-from metatable.storage.store import Store
+from metatable.storage.store import TEMPORARY, Store
 
 
 @pytest.fixture
@@ -221,6 +221,43 @@ def test_empty_file_that_will_not_do_gets_no_other_name(
     assert (store.get("b/1"), store.get("c/1")) == (b"", b"")
     assert not path.is_file() or not path.samefile(made)
     assert stat.S_ISREG(made.lstat().st_mode)
+
+
+def test_what_is_jotted_is_written_where_it_lies(store: Store) -> None:
+    path = Path(store.uri, "hint")
+    for body in (b"99 old", b"100 longer", b"1", b""):
+        before = path.stat().st_ino if path.exists() else None
+        store.jot("hint", body)
+        assert store.get("hint") == body
+        assert before in (None, path.stat().st_ino)
+    assert store.counters["store.writes"] == 4
+    assert not any(Path(store.uri, TEMPORARY).glob("*"))
+
+
+@pytest.mark.parametrize(
+    "kind", ["another name", "link", "pipe", "pipe with a reader", "read only"]
+)
+def test_what_else_lies_where_something_is_jotted_is_replaced(
+    store: Store, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """A copy of the table by hard links keeps its own; nobody waits for a pipe."""
+    path, other = Path(store.uri, "hint"), Path(store.uri, "other")
+    store.put("other", b"theirs")
+    if kind == "another name":
+        os.link(other, path)
+    elif kind == "link":
+        path.symlink_to(other)
+    elif kind.startswith("pipe"):
+        os.mkfifo(path)
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if "read" in kind else None
+        request.addfinalizer(lambda: reader is None or os.close(reader))
+    else:
+        path.write_bytes(b"theirs")
+        path.chmod(0o400)
+    store.jot("hint", b"ours")
+    assert (store.get("hint"), store.get("other")) == (b"ours", b"theirs")
+    assert path.is_file()
+    assert not path.is_symlink()
 
 
 def test_names_are_told_with_those_sizes_that_are_asked_for(store: Store) -> None:

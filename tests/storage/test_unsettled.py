@@ -8,12 +8,12 @@ import pickle
 import signal
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from metatable.storage import unsettled
+from metatable.storage import local_files, unsettled
 from metatable.storage.errors import StoreError
 from metatable.storage.store import Store
 
@@ -89,6 +89,50 @@ def test_what_may_be_lost_is_never_waited_for(store: Store, log: list[str]) -> N
     assert (store.get("a/hint"), store.get("g/hint")) == (b"1", b"1")
     store.settle()
     assert log == ["name a/hint", "name g/hint"]
+
+
+def test_files_that_are_put_together_settle_together_and_a_folder_once(
+    store: Store, log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unsettled, "_QUICK_SECONDS", 60)
+    before = store.counters["store.writes"]
+    store.put_all({"a/1": b"one", "b/1": b"two", "a/2": b"three"})
+    assert [store.get(path) for path in ("a/1", "b/1", "a/2")] == [b"one", b"two", b"three"]
+    assert store.counters["store.writes"] == before + 3
+    settled = [f"fsync {path}" for path in ("a/1", "b/1", "a/2", "a", "b")]
+    assert log == ["name a/1", "name b/1", "name a/2", *settled]
+
+
+def test_what_the_disk_refuses_of_several_files_is_told_to_who_wrote_them(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk tells it once, and another writer who waits meanwhile must not be the one."""
+    fsync, refused = os.fsync, list[str]()
+
+    def refuse_once(handle: int) -> None:
+        if os.readlink(f"/proc/self/fd/{handle}").endswith("a/2") and not refused:
+            refused.append("a/2")
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(handle)
+
+    def behind_another(calls: Sequence[Callable[[], object]]) -> None:
+        assert store.create("b/theirs", b"root")
+        unsettled.settle_in_turn(calls)
+
+    monkeypatch.setattr(os, "fsync", refuse_once)
+    monkeypatch.setattr(local_files, "settle_in_turn", behind_another)
+    with pytest.raises(StoreError, match=r"path='a/2' store=.*Input/output error"):
+        store.put_all({"a/2": b"two"})
+    assert refused == ["a/2"]
+
+
+def test_of_very_many_files_some_are_open_at_a_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_files, "_OPEN_FILES", 3)
+    files = {f"c/{number}": bytes([number]) for number in range(10)}
+    store.put_all(files)
+    assert {path: store.get(path) for path in files} == files
 
 
 @pytest.mark.parametrize("error", [OSError, RuntimeError, KeyboardInterrupt])
