@@ -44,7 +44,7 @@ def _is_copied(store: Store, manifest: Manifest, listed: set[str]) -> bool:
 
 
 def _refs(store: Store, manifest: Manifest, path: str) -> tuple[HFileRef, ...]:
-    [page] = [page for page in manifest.every_page if page.path == path]
+    [page] = [page for page in manifest.page_files if page.path == path]
     return read_page(store, page)
 
 
@@ -63,9 +63,10 @@ def _named(store: Store, newest: Manifest, listed: set[str]) -> set[str]:
         if version >= newest.oldest:
             named.add(manifest.path)
         snapshot = Snapshot(store, manifest)
-        held = {page.path for page in manifest.every_page}
+        held = {page.path for page in manifest.page_files}
         if version in undone:  # of which something may be left
             held |= {ref.path for path in held & listed for ref in _refs(store, manifest, path)}
+            held |= {ref.path for ref in manifest.own_refs}
             named |= held & listed
             continue
         named |= held

@@ -20,6 +20,7 @@ from metatable.engine import local
 from metatable.metadata.commits import transaction
 from metatable.write import few_rows, spliced_slice
 from tests.long import LONG, Place, each_once_of, examples, in_turn_of
+from tests.root_refs import root_refs
 from tests.services.programs import MissingError
 from tests.services.servers import KINDS, Bucket, Server, Versitygw
 
@@ -172,6 +173,13 @@ def interop() -> Path:
     if not Path(named).is_dir():
         pytest.skip(f"METATABLE_INTEROP is no folder: {named}")
     return Path(named).resolve()
+
+
+@pytest.fixture
+def pages_as_files() -> Iterator[None]:
+    """Versions that the test makes have all their pages in files, as those of many HFiles do."""
+    with root_refs(0):
+        yield
 
 
 @pytest.fixture

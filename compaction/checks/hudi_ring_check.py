@@ -47,7 +47,8 @@ class KeptRings:
             return cls(frozenset(), frozenset(), False)
         pages = [one.pages.get(RingsPartition.name, ()) for one in roots]
         apart = {
-            tuple(page.path for page in each): one for each, one in zip(pages, roots, strict=True)
+            tuple(page.identity for page in each): one
+            for each, one in zip(pages, roots, strict=True)
         }.values()
         stored: set[str] = set()
         outdated: set[str] | None = None

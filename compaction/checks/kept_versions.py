@@ -127,8 +127,9 @@ class IndexFiles:
     def of(cls, store: Store, versions: Versions) -> IndexFiles:
         """Read all pages and HFiles of these versions, and hold them against their references."""
         roots = versions.whole()
-        pages = {page.path: page for root in roots for page in root.every_page}
-        bad_pages, refs = dict[str, str](), dict[str, HFileRef]()
+        pages = {page.path: page for root in roots for page in root.page_files}
+        bad_pages = dict[str, str]()
+        refs = {ref.path: ref for root in roots for ref in root.own_refs}
         told = in_order_far(store, partial(_page, store), pages.values())
         for path, found in zip(pages, told, strict=True):
             if isinstance(found, str):
@@ -167,9 +168,10 @@ class IndexFiles:
 
 def _named(store: Store, root: Manifest, bad_pages: Mapping[str, str]) -> set[str]:
     """Pages and HFiles that a version names, as far as its pages can be read."""
-    pages = {page.path: page for page in root.every_page}
+    pages = {page.path: page for page in root.page_files}
     good = (page for path, page in pages.items() if path not in bad_pages)
-    return {*pages, *(ref.path for page in good for ref in read_page(store, page))}
+    listed = (ref.path for page in good for ref in read_page(store, page))
+    return {*pages, *listed, *(ref.path for ref in root.own_refs)}
 
 
 def _page(store: Store, page: PageRef) -> tuple[HFileRef, ...] | str:

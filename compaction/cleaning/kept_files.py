@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -47,12 +48,13 @@ class Kept:
         """Roots of savepoints that are older."""
         self.saved = frozenset(one.version for one in newest.pins.values())
         every = [*self.pinned, *self.roots]
-        pages = {page.path: page for root in every for page in root.every_page}
+        pages = {page.path: page for root in every for page in root.page_files}
         self.pages = frozenset(pages)
-        needed = {page.path for root in self.whole for page in root.every_page}
+        needed = {page.path for root in self.whole for page in root.page_files}
         with self._reading():
             refs = in_order_far(store, lambda page: _refs(store, page, needed), pages.values())
-            self.hfiles = frozenset(ref.path for held in refs for ref in held)
+            own = (ref.path for root in every for ref in root.own_refs)
+            self.hfiles = frozenset(chain(own, (ref.path for held in refs for ref in held)))
         late = {root.instant for root in self.roots[1:] if root.instant}
         self.withdrawn = frozenset(newest.withdrawn)
         """Instants that never count: of a large restore they are as many as its commits."""

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 from metatable.storage.errors import CorruptError
 
 __all__ = [
+    "NATURAL",
     "UNKNOWN",
     "Kind",
     "decode_fields",
@@ -211,7 +212,14 @@ def _or_none(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else decode(value)
 
 
+def _natural(value: Any) -> int:
+    if (found := _int(value)) < 0:
+        raise ValueError("below 0")
+    return found
+
+
 _INTEGER = Kind("an integer", _same, _int)
+NATURAL = Kind("an integer from 0 on", _same, _natural)
 _TEXT = Kind("a text", _same, _of(str))
 
 _KINDS: dict[str, Kind] = {

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -55,10 +56,10 @@ from metatable.metadata.commits.recovery import sweep_index_files
 from metatable.metadata.commits.tidying import tidy
 from metatable.metadata.hfiles.entry_files import Run, drop_runs
 from metatable.metadata.hfiles.partition import MetadataPartition
-from metatable.metadata.manifests.manifest import Manifest
+from metatable.metadata.manifests.manifest import Manifest, least_reader
 from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.manifests.pages import PageRef, made_pages
-from metatable.metadata.manifests.versions import put_files, put_hint
+from metatable.metadata.manifests.versions import put_hint
 from metatable.metadata.partitions.overlap import check_clustered
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.partitions.stored import partitions_of
@@ -229,14 +230,17 @@ def _with_entries(
     pages: dict[str, tuple[PageRef, ...]] = {}
     for name, some in refs.items():
         ours = [replace(ref, sequence=1) for ref in some]
-        pages[name], bodies = made_pages(name, ours, owner.prefix)
+        pages[name], bodies = made_pages(name, ours, owner.prefix, chain(*pages.values()))
         unput |= bodies
-    put_files(store, unput)
+    store.put_all(unput)
+    schema = having_passed(view.table_schema, others)
+    reader = least_reader(made, schema.misleads, pages=pages)
     return replace(
         first,
-        schema=having_passed(view.table_schema, others).encode(),
+        schema=schema.encode(),
         options=made,
         pages=pages,
+        format={**first.format, "reader": reader},
         summary={"files": len(live.slices), "rows": rows},
     )
 

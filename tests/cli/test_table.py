@@ -73,7 +73,7 @@ def test_clean_says_what_goes_and_describe_what_bytes_are_for(
     assert f"{dry['files_deleted']} files deleted" in out
     after = usage()
     assert after["kept"] < 10_000 < before["kept"]
-    Path(table.uri, ".hoodie/metatable/pages/left-over.json").write_text("x" * 77)
+    Path(table.uri, ".hoodie/metatable/files/left-over.hfile").write_text("x" * 77)
     assert usage()["reclaimable"] == 77
     text, _ = run(capsys, "describe", table.uri, "--listing")
     assert "reclaimable bytes  77 B" in text

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from metatable.metadata.written import WrittenSlice, facts_of_stored, stats_colu
 from metatable.storage.store import Store
 from tests.long import LONG
 from tests.model import SCHEMA, Row, arrow, listed, scanned
+from tests.root_refs import SOME_REFS, root_refs
 from tests.shared import made_once
 
 FAST = {"durable": "false"}
@@ -76,8 +78,15 @@ def made(uri: str, index: str, **options: Any) -> Table:
 def once(
     tables: pytest.TempPathFactory, make: Callable[[str, str], object]
 ) -> Callable[[str], Path]:
-    """The table of an index, which nobody changes, made (where, index) when it is first asked."""
-    return lambda index: made_once(tables, f"{make.__name__}-{index}", lambda uri: make(uri, index))
+    """The table of an index, which nobody changes, made (where, index) when it is first asked. Some
+    of its pages are files."""
+
+    def made_with_pages(index: str, uri: str) -> None:
+        with root_refs(SOME_REFS):
+            make(uri, index)
+
+    name = make.__name__
+    return lambda index: made_once(tables, f"{name}-{index}", partial(made_with_pages, index))
 
 
 @dataclass
@@ -151,7 +160,7 @@ class Hurt:
         return [self.path(ref.path) for ref in self.snapshot.refs(partition)]
 
     def pages(self) -> list[Path]:
-        return [self.path(page.path) for page in self.newest.every_page]
+        return [self.path(page.path) for page in self.newest.page_files]
 
     @property
     def action(self) -> str:

@@ -86,6 +86,7 @@ from tests.model import (
     read_by_hudi,
     scanned,
 )
+from tests.root_refs import SOME_REFS, root_refs
 
 pytestmark = pytest.mark.in_turn("origin")
 
@@ -97,7 +98,8 @@ TABLES = ["record", "metadata_bloom", "record-avro", "metadata_bloom-parquet"]
 def origin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Nine commits, of which some replace files of others; a compaction in the middle."""
     folder = tmp_path_factory.mktemp("origin") / "table"
-    grown(made(str(folder), request.param, **SMALL))
+    with root_refs(SOME_REFS):
+        grown(made(str(folder), request.param, **SMALL))
     return folder
 
 
@@ -233,12 +235,13 @@ def test_what_the_table_went_back_to_is_live_and_not_reclaimable(table: Table) -
     assert told["reclaimable"] == freed.bytes_deleted
 
 
+@pytest.mark.usefixtures("pages_as_files")
 def test_what_is_lost_of_a_version_that_was_undone_stops_nobody(table: Table) -> None:
     table.compact(major=True)
     table.upsert(arrow(rows(0, 3, 50)))
-    lost = {page.path for page in newest(table).every_page}
+    lost = {page.path for page in newest(table).page_files}
     table.rollback()
-    lost -= {page.path for page in newest(table).every_page}
+    lost -= {page.path for page in newest(table).page_files}
     table.upsert(arrow(rows(0, 3, 51)))
     expected = scanned(table)
     for path in lost:
@@ -311,6 +314,7 @@ def test_what_a_dead_service_left_goes_and_it_never_publishes(table_uri: str, sa
     assert newest(table).fenced == {}, "its base is not kept: that refuses it, too"
 
 
+@pytest.mark.usefixtures("pages_as_files")
 def test_pages_of_puts_that_others_forestalled_go(table: Table, between: Any) -> None:
     between(lambda: table.upsert(arrow(rows(40, 44, 1))))
     table.compact(major=True)
@@ -766,6 +770,7 @@ def test_so_is_whoever_only_looks(table: Table, look: str) -> None:
     is_sound(table, every_row(table))
 
 
+@pytest.mark.usefixtures("pages_as_files")
 def test_so_is_whoever_looks_at_buckets(table_uri: str) -> None:
     rings: dict[str, Any] = {"bucket_engine": "consistent_hashing", "bucket_count": 1}
     table = made(table_uri, "bucket", **rings, key_scope="partition", upkeep_files=0)
@@ -796,7 +801,7 @@ def test_pages_of_older_versions_that_go_meanwhile_are_no_damage(table: Table, l
 
 
 def _page_paths(root: Manifest) -> set[str]:
-    return {page.path for page in root.every_page}
+    return {page.path for page in root.page_files}
 
 
 def goes_at(table: Table, where: str) -> Table:

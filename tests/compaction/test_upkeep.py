@@ -273,6 +273,7 @@ def _named(ref: HFileRef) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("swapped", [False, True], ids=["folded", "compacted"])
+@pytest.mark.usefixtures("pages_as_files")
 def test_full_pages_are_not_written_again(
     table: Table, swapped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,7 +287,7 @@ def test_full_pages_are_not_written_again(
         Change("compact", updates=(FoldPages(tuple(files(table))),)),
         Owner.new("compact"),
     )
-    full = {page.path for page in newest(table).every_page if page.ref_count == 4}
+    full = {page.path for page in newest(table).page_files if page.ref_count == 4}
     assert len(full) == len(files(table))
     table.upsert(batch(50))
     if swapped:
@@ -299,7 +300,7 @@ def test_full_pages_are_not_written_again(
             Change("compact", updates=(FoldPages(tuple(files(table))),)),
             Owner.new("compact"),
         )
-    held = {page.path for page in newest(table).every_page}
+    held = {page.path for page in newest(table).page_files}
     assert full <= held
     assert table.verify().findings == ()
 

@@ -259,7 +259,8 @@ def old_hfile(how: Callable[[Path], None], hurt: Hurt) -> None:
 
 
 def old_page(hurt: Hurt) -> None:
-    hurt.path(load_version(hurt.store, 2, 0).pages["files"][0].path).unlink()
+    one, *_ = load_version(hurt.store, 2, 0).page_files
+    hurt.path(one.path).unlink()
 
 
 def saved(which: Callable[[int], str], how: Callable[[Path], None], hurt: Hurt) -> None:

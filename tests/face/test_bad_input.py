@@ -30,6 +30,7 @@ from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
 from metatable.write import prepare
 from tests.index.rows import SCHEMA, make, rows
+from tests.root_refs import root_refs
 
 pytestmark = pytest.mark.in_turn("made")
 
@@ -675,7 +676,10 @@ def test_a_damaged_hfile_is_reported(table: metatable.Table, damage: str) -> Non
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
-def test_a_damaged_page_is_reported(table: metatable.Table, damage: str) -> None:
+@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+def test_a_damaged_page_is_reported(kind: tuple[str, str], damage: str, table_uri: str) -> None:
+    with root_refs(0):
+        table = metatable.open(_made(Path(table_uri), *kind), FAST)
     for path in Path(table.uri, ".hoodie/metatable/pages").iterdir():
         damaged(path, damage)
     fresh = copied(table)

@@ -384,6 +384,7 @@ def test_point_reads_and_merges_find_what_was_renamed(ours: Table) -> None:
     assert found == {"count": 30, "n": "new", "word": "w3"}
 
 
+@pytest.mark.usefixtures("pages_as_files")
 def test_who_goes_by_names_is_kept_from_what_would_mislead(table: Table, ours: Table) -> None:
     def reader(table: Table) -> int:
         newest = load_newest(Store(table.uri, FAST))

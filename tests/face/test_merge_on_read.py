@@ -334,6 +334,7 @@ def test_a_row_whose_stored_one_has_a_null_to_order_by_makes_a_file_anew(
     check(table, model, [row(key, 0) for key in "abc"])
 
 
+@pytest.mark.usefixtures("pages_as_files")
 def test_tables_with_logs_ask_for_who_knows_them(table: Table) -> None:
     newest = load_newest(Store(table.uri))
     assert newest is not None

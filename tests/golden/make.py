@@ -35,6 +35,7 @@ from metatable.storage.store import Store
 from metatable.write.commit_pass import write
 from tests.faults import dying
 from tests.model import SCHEMA, Row, arrow, scanned
+from tests.root_refs import SOME_REFS, root_refs
 
 FOLDER = Path(__file__).parent / "tables"
 FAST = {"durable": "false"}
@@ -261,6 +262,14 @@ def opened_by_logs(table: Table) -> None:
     table.delete(arrow(rows(7, 13, 0, cities=3)))
 
 
+def refs_in_roots(table: Table) -> None:
+    """References in the roots of some versions, and beside them in files, folded and not."""
+    with root_refs(SOME_REFS + 3):
+        grown(table)
+        table.compact(partitions=["files"])
+        table.upsert(arrow(rows(4, 6, 4, cities=3)))
+
+
 TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
     "record-global": ("record", "global", grown, {}),
     "record-partition-compacted": ("record", "partition", compacted, {}),
@@ -318,6 +327,7 @@ TABLES: dict[str, tuple[str, str, Callable[[Table], None], dict[str, Any]]] = {
         opened_by_logs,
         {"bucket_count": 2, "table_type": "mor", "new_groups": "log"},
     ),
+    "refs-in-roots": ("record", "global", refs_in_roots, {"upkeep_files": 0}),
 }
 FORMATS = {
     "format1": (
@@ -341,6 +351,7 @@ FORMATS = {
     "format8": ("logs", "logs-compacted"),
     "format9": ("resized-beside",),
     "format10": ("opened-by-logs",),
+    "format11": ("refs-in-roots",),
 }
 """Which kinds there are of each."""
 

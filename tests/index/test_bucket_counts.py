@@ -128,6 +128,7 @@ def test_the_number_of_buckets_is_only_how_files_are_cut(
     check(table, model, rows(0, 70))
 
 
+@pytest.mark.usefixtures("pages_as_files")
 def test_references_of_format_1_are_read_as_buckets(table_uri: str) -> None:
     table = made(table_uri, "xxh64")
     model = lived(table)

@@ -87,6 +87,7 @@ def test_a_ring_that_nobody_has_resized_costs_no_request(table_uri: str) -> None
 
 
 @pytest.mark.parametrize("engine", ["simple", *RINGS])
+@pytest.mark.usefixtures("pages_as_files")
 def test_only_tables_with_rings_ask_for_who_knows_them(table_uri: str, engine: str) -> None:
     table = made(table_uri, engine)
     table.insert(arrow(rows(0, 4)))

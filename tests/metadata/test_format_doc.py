@@ -29,7 +29,7 @@ from metatable.metadata.commits import steps
 from metatable.metadata.hfiles import keys, payload
 from metatable.metadata.manifests import leases, manifest, plans
 from metatable.metadata.manifests.home import HOME
-from metatable.metadata.manifests.pages import PAGE_REFS, HFileRef, PageRef, Part
+from metatable.metadata.manifests.pages import PAGE_REFS, ROOT_REFS, HFileRef, PageRef, Part
 from metatable.metadata.partitions.bloom_filter import BloomFilterPartition
 from metatable.metadata.partitions.column_stats import ColumnStatsPartition
 from metatable.metadata.partitions.files import FilesPartition
@@ -40,6 +40,7 @@ from metatable.storage.filters import fingerprints, split_block
 from metatable.storage.hfile.reader import HFileReader
 from metatable.storage.store import Store
 from tests.index.rows import make, rows
+from tests.root_refs import SOME_REFS, root_refs
 
 TEXT = (Path(manifest.__file__).parents[1] / "FORMAT.md").read_text("utf-8")
 SCHEMA = TEXT.partition("### Schema")[2].partition("### Options")[0]
@@ -72,9 +73,10 @@ def stored(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> metatable.Table:
     table = make(str(tmp_path_factory.mktemp("stored") / "table"), *request.param)
-    table.insert(rows(0, 60))
-    table.upsert(rows(10, 20, value=100))
-    table.delete(rows(0, 5))
+    with root_refs(SOME_REFS):
+        table.insert(rows(0, 60))
+        table.upsert(rows(10, 20, value=100))
+        table.delete(rows(0, 5))
     return table
 
 
@@ -127,14 +129,27 @@ def test_stored_files_have_the_documented_fields_and_kinds(stored: metatable.Tab
     for partition, pages in root["pages"].items():
         for page in pages:
             check(page, "field of a page reference")
-            path = Path(stored.uri, page["path"])
-            assert f"{google_crc32c.value(path.read_bytes()):08x}" == page["checksum"]
-            body = unsealed(path)
-            assert set(body) == {"partition", "refs"}
-            assert body["partition"] == partition
-            assert len(body["refs"]) == page["ref_count"]
-            for ref in body["refs"]:
+            refs = refs_of(stored, partition, page)
+            assert len(refs) == page["ref_count"]
+            for ref in refs:
                 check(ref, "field of a reference")
+    kinds = {bool(page["path"]) for pages in root["pages"].values() for page in pages}
+    assert kinds == {True, False}
+
+
+def refs_of(stored: metatable.Table, partition: str, page: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those of a page, wherever it lies."""
+    own: list[dict[str, Any]] = page["refs"]
+    if not page["path"]:
+        assert page["checksum"] == ""
+        return own
+    path = Path(stored.uri, page["path"])
+    assert f"{google_crc32c.value(path.read_bytes()):08x}" == page["checksum"]
+    body = unsealed(path)
+    assert set(body) == {"partition", "refs"}
+    assert (body["partition"], own) == (partition, [])
+    held: list[dict[str, Any]] = body["refs"]
+    return held
 
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -173,6 +188,7 @@ def test_a_stored_schema_is_as_described(stored: metatable.Table) -> None:
     assert f"footer key `{IDS_ARE_OURS}`" in SCHEMA
 
 
+@pytest.mark.usefixtures("pages_as_files")
 def test_a_schema_that_has_changed_is_as_described(tmp_path: Path) -> None:
     table = make(str(tmp_path / "table"), "record", "global", hudi_readable=False)
     table.insert(rows(0, 3))
@@ -192,6 +208,7 @@ def test_numbers_of_the_text_are_those_of_the_code() -> None:
     assert f"`format.reader` is above {manifest.READER_FORMAT} " in TEXT
     assert f"`format.writer` above {manifest.WRITER_FORMAT}." in TEXT
     assert f"at most {PAGE_REFS} references" in TEXT
+    assert f"no more than {ROOT_REFS} references into it" in TEXT
     assert f"seed 0x{keys.HUDI_SEED:016X}".lower() in TEXT.lower()
     assert f"the same {keys.PREFIX_CHARS} characters" in TEXT
     assert f"the same {keys.COLUMN_PARTITION_CHARS};" in TEXT
@@ -236,10 +253,8 @@ def test_stored_keys_have_the_documented_lengths(stored: metatable.Table) -> Non
 
 
 def test_references_tell_the_truth_about_their_files(stored: metatable.Table) -> None:
-    for pages in newest(stored)["pages"].values():
-        for ref in (
-            ref for page in pages for ref in unsealed(Path(stored.uri, page["path"]))["refs"]
-        ):
+    for name, pages in newest(stored)["pages"].items():
+        for ref in (ref for page in pages for ref in refs_of(stored, name, page)):
             raw = Path(stored.uri, ref["path"]).read_bytes()
             assert (len(raw), f"{google_crc32c.value(raw):08x}") == (
                 ref["size_bytes"],

@@ -163,6 +163,7 @@ def test_a_root_of_a_newer_version_keeps_its_fields_through_every_kind_of_commit
     assert table.verify().findings == ()
 
 
+@pytest.mark.usefixtures("pages_as_files")
 def test_a_reference_of_a_newer_version_keeps_its_fields_when_a_compaction_narrows_it(
     table: Table,
 ) -> None:
@@ -221,6 +222,7 @@ def test_a_newer_number_is_refused_by_readers_or_by_writers_alone(table: Table, 
     assert table.version == 2
 
 
+@pytest.mark.usefixtures("pages_as_files")
 def test_a_commit_by_us_raises_the_number_of_writers_and_never_lowers_any(table: Table) -> None:
     changed(table, lambda body: body.update(format={"reader": 1, "writer": 1, "later": 3}))
     table.upsert(rows(20, 40))
@@ -238,6 +240,11 @@ def test_a_commit_by_us_raises_the_number_of_writers_and_never_lowers_any(table:
         lambda body: body.update(summary=[1]),
         lambda body: body.update(pages={"files": [{"path": 5}]}),
         lambda body: body.update(pages=[]),
+        lambda body: body["pages"]["files"][0].update(path="elsewhere"),
+        lambda body: body["pages"]["files"][0].update(refs=[]),
+        lambda body: body["pages"]["files"][0].update(ref_count=9),
+        lambda body: body["pages"]["files"][0]["refs"][0].update(lo="0"),
+        lambda body: body["pages"]["files"][0]["refs"][0].update(hi=-1),
         lambda body: body.update(options=None),
         lambda body: body["options"].update(buckets={"files": "many"}),
         lambda body: body["options"].update(buckets={"files": 0}),

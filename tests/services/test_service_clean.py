@@ -34,6 +34,7 @@ from tests.face.test_kill import _kill, _shape
 from tests.faults import Watched, dying, watched
 from tests.long import LONG
 from tests.model import SCHEMA, Model, arrow, read_by_hudi, scanned
+from tests.root_refs import SOME_REFS, root_refs
 from tests.services.servers import Bucket, Versitygw
 from tests.services.test_s3_tables import rows
 
@@ -70,7 +71,11 @@ def made(bucket: Bucket, **options: Any) -> Table:
 
 def littered(bucket: Bucket) -> Table:
     """A table with everything that a clean deletes; leases of no time."""
-    table = made(bucket, lease_seconds=0)
+    with root_refs(SOME_REFS):
+        return _littered(made(bucket, lease_seconds=0), bucket)
+
+
+def _littered(table: Table, bucket: Bucket) -> Table:
     first = table.upsert(arrow(rows(0, 6, 0))).instant
     for number in (1, 2):
         table.upsert(arrow(rows(2 * number, 2 * number + 6, number)))

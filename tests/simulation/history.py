@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -44,6 +45,7 @@ from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.page_updates import AddFiles
 from metatable.metadata.commits.transaction import Transaction
 from metatable.metadata.hfiles import entries
+from metatable.metadata.manifests import pages
 from metatable.metadata.manifests.home import HOME
 from metatable.metadata.manifests.leases import GRAIN_SECONDS, LEASES
 from metatable.metadata.manifests.manifest import Manifest
@@ -57,6 +59,7 @@ from metatable.write.commit_pass import delete_partitions, write
 from tests.cleaned import strange_files
 from tests.index.rows import RINGS
 from tests.model import SCHEMA, Counts, Identity, Model, Row, arrow, listed, read_by_hudi
+from tests.root_refs import SOME_REFS, root_refs
 from tests.simulation.world import EFFECT_LEASES, LEASE_SECONDS, Actor, Lost, World, world_of
 
 CITIES = ("ny", "sf")
@@ -701,9 +704,14 @@ def _rows(table: Table, version: int) -> list[tuple[Any, ...]]:
         raise AssertionError(f"version {version} is not readable: {error}") from error
 
 
+def refs_of(seed: int) -> AbstractContextManager[None]:
+    """Of a third of the worlds no page lies in a root, of another one some do."""
+    return root_refs((pages.ROOT_REFS, 0, SOME_REFS)[seed % 3])
+
+
 def play(seed: int) -> World:
     """One world from beginning to end; raises what is wrong with it."""
-    with world_of(seed) as world, pytest.MonkeyPatch.context() as patch:
+    with world_of(seed) as world, refs_of(seed), pytest.MonkeyPatch.context() as patch:
         if seed % 2:
             patch.setattr(entries, "SMALL_ENTRIES", 0)  # what a large table asks for
         game = Game(world, patch)

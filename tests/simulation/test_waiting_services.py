@@ -29,7 +29,7 @@ from metatable.metadata.manifests.versions import load_newest
 from metatable.storage import cache
 from tests.long import LONG
 from tests.model import Identity, Row
-from tests.simulation.history import Game, Operation, written_file
+from tests.simulation.history import Game, Operation, refs_of, written_file
 from tests.simulation.world import (
     EFFECT_LEASES,
     LEASE_SECONDS,
@@ -133,7 +133,7 @@ class WaitingGame(Game):
 
 def play(seed: int) -> int:
     """One world; how much was carried out in it."""
-    with world_of(seed) as world, pytest.MonkeyPatch.context() as patch:
+    with world_of(seed) as world, refs_of(seed), pytest.MonkeyPatch.context() as patch:
         game = WaitingGame(world, patch)
         game.populate()
         world.run()

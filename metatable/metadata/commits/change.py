@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 
 from metatable.data.columns.schema_text import parsed_schema
@@ -145,11 +146,13 @@ class Draft:
     def version(self) -> int:
         return self.newest.version + 1
 
-    def added_pages(self, partition: str, refs: Sequence[HFileRef]) -> tuple[PageRef, ...]:
-        """New pages with these references."""
-        pages, files = made_pages(partition, refs, self.prefix)
+    def list_files(self, partition: str, kept: Sequence[PageRef], refs: Sequence[HFileRef]) -> None:
+        """These pages are the partition's from now on, and behind them new ones with `refs`."""
+        self.pages[partition] = tuple(kept)
+        others = chain.from_iterable(self.pages.values())
+        pages, files = made_pages(partition, refs, self.prefix, others)
+        self.pages[partition] += pages
         self.files |= files
-        return pages
 
     def finished(self, change: Change) -> Manifest:
         """The next version, ready to be put."""
@@ -157,7 +160,8 @@ class Draft:
         told = (*self.withdrawn, *(step.instant for step in change.steps))
         is_last = instant and change.is_undone_alone
         schema = parsed_schema(self.schema, newest.path)
-        reader = least_reader(self.options, schema.misleads, [*self.compactions.values()])
+        waiting = [*self.compactions.values()]
+        reader = least_reader(self.options, schema.misleads, waiting, self.pages)
         return Manifest(
             version=self.version,
             operation=change.operation,

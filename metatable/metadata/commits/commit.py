@@ -31,7 +31,6 @@ from metatable.metadata.manifests.versions import (
     load_version,
     moved,
     newest_of,
-    put_files,
 )
 from metatable.storage.errors import ConflictError, MetatableError, StaleError
 from metatable.storage.store import Store
@@ -64,7 +63,7 @@ def publish(
     for _ in range(MOST_PUTS):
         draft = _compose(store, newest, change, owner)
         manifest = draft.finished(change)
-        put_files(store, {**files, **draft.files})
+        store.put_all({**files, **draft.files})
         files = {}
         raw = manifest.encode()
         if store.create(manifest.path, raw):

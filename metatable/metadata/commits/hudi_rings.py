@@ -18,7 +18,7 @@ from metatable.data.config.options import Options
 from metatable.data.file_groups.hashing_metadata import HASHING_FOLDER
 from metatable.data.hoodie.timeline import REPLACING
 from metatable.metadata.manifests.manifest import Manifest, Step
-from metatable.metadata.manifests.versions import load_newest, put_files
+from metatable.metadata.manifests.versions import load_newest
 from metatable.metadata.partitions.rings import every_ring
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.store import Store
@@ -69,7 +69,7 @@ def _put(store: Store, step: Step, files: Mapping[str, bytes]) -> None:
     missing = {path: body for path, body in files.items() if path not in there}
     if not missing or _is_undone(store, step):
         return
-    put_files(store, missing)
+    store.put_all(missing)
     if _is_undone(store, step):
         store.delete_all(missing)
 

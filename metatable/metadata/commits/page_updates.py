@@ -33,8 +33,7 @@ class AddFiles:
     def apply(self, draft: Draft) -> None:
         for partition, refs in self.files.items():
             ours = [replace(ref, sequence=draft.version) for ref in refs]
-            added = draft.added_pages(partition, ours)
-            draft.pages[partition] = (*draft.pages.get(partition, ()), *added)
+            draft.list_files(partition, draft.pages.get(partition, ()), ours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Forget:
             refs = all_refs(draft.store, left)
             kept = [ref for ref in refs if ref.path not in self.hfiles]
             if len(left) < len(pages) or len(kept) < len(refs):
-                draft.pages[partition] = _folded(draft, partition, left, kept)
+                _fold(draft, partition, left, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class SwapFiles:
             pages = draft.pages.get(partition, ())
             refs = all_refs(draft.store, pages)
             left = self.within(partition, refs, draft.newest.options.buckets[partition])
-            draft.pages[partition] = _folded(draft, partition, pages, left)
+            _fold(draft, partition, pages, left)
 
     def within(self, partition: str, refs: Sequence[HFileRef], buckets: int) -> list[HFileRef]:
         """A partition's references after it. Raises ConflictError where an input is gone."""
@@ -119,24 +118,19 @@ class FoldPages:
         for partition in self.partitions:
             pages = draft.pages.get(partition, ())
             refs = all_refs(draft.store, pages)
-            draft.pages[partition] = _folded(draft, partition, pages, refs)
+            _fold(draft, partition, pages, refs)
 
 
-def _folded(
-    draft: Draft, partition: str, pages: Sequence[PageRef], refs: Sequence[HFileRef]
-) -> tuple[PageRef, ...]:
-    """Pages with these references. Full pages of which all references are among them are kept."""
-    left = set(map(_known_by, refs))
-    kept, rest = [], {_known_by(ref): ref for ref in refs}
+def _fold(draft: Draft, partition: str, pages: Sequence[PageRef], refs: Sequence[HFileRef]) -> None:
+    """Pages with these references are the partition's. Full pages of which all references are among
+    them are kept."""
+    rest = {ref.identity: ref for ref in refs}
+    left, kept = set(rest), []
     for page in pages:
-        held = [_known_by(ref) for ref in read_page(draft.store, page)]
+        held = [ref.identity for ref in read_page(draft.store, page)]
         if len(held) == PAGE_REFS and left.issuperset(held):
             kept.append(page)
             for known in held:
                 del rest[known]
     ordered = sorted(rest.values(), key=lambda ref: (ref.sequence, ref.lo, ref.path))
-    return (*kept, *draft.added_pages(partition, ordered))
-
-
-def _known_by(ref: HFileRef) -> tuple[str, int, int, int, int]:
-    return ref.path, ref.lo, ref.hi, ref.sequence, ref.space
+    draft.list_files(partition, kept, ordered)

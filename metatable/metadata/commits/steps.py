@@ -55,7 +55,7 @@ from metatable.metadata.manifests.home import COMMITS
 from metatable.metadata.manifests.manifest import Manifest, Step
 from metatable.metadata.manifests.plans import drop_plan
 from metatable.metadata.manifests.sealed import checksum
-from metatable.metadata.manifests.versions import load_newest, put_files, put_hint
+from metatable.metadata.manifests.versions import load_newest, put_hint
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.errors import CorruptError, MetatableError, UpgradeError
 from metatable.storage.store import Store
@@ -91,7 +91,8 @@ def staged_path(instant: str, action: str = "commit") -> str:
 def stage(store: Store, instant: str, body: bytes, action: str = "commit") -> Step:
     """Write the finished file of an action aside, and say that it is to be completed."""
     step, files = staged(instant, body, action)
-    put_files(store, files)
+    for path, held in files.items():
+        store.put(path, held)
     return step
 
 

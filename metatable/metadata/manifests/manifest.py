@@ -12,8 +12,9 @@ writers one that asks for a newer writer. Within the number records may grow:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from metatable.data.config.options import Options
@@ -28,7 +29,7 @@ from metatable.data.stored_fields import (
     stored,
 )
 from metatable.metadata.manifests.home import HOME
-from metatable.metadata.manifests.pages import PageRef
+from metatable.metadata.manifests.pages import HFileRef, PageRef
 from metatable.metadata.manifests.sealed import seal, unseal
 from metatable.storage.errors import CorruptError, UpgradeError
 
@@ -39,6 +40,7 @@ __all__ = [
     "READER_OF_CHILDREN",
     "READER_OF_LOGS",
     "READER_OF_LOGS_ALONE",
+    "READER_OF_OWN_REFS",
     "READER_OF_RINGS",
     "WRITER_FORMAT",
     "Manifest",
@@ -50,8 +52,8 @@ __all__ = [
     "version_path",
 ]
 
-READER_FORMAT = 10
-WRITER_FORMAT = 10
+READER_FORMAT = 11
+WRITER_FORMAT = 11
 """The formats that this library reads and writes; what each number stands for is in FORMAT.md,
 "Formats"."""
 LEAST_READER = 2
@@ -66,6 +68,8 @@ READER_OF_CHILDREN = 9
 """Where those lie in other groups, too: a resize waits."""
 READER_OF_LOGS_ALONE = 10
 """The reader that is asked for where slices may have logs and no base file."""
+READER_OF_OWN_REFS = 11
+"""Where the root itself has references."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +203,14 @@ class Manifest:
         return self.last_commit, self.commits, {**self.compactions}
 
     @property
-    def every_page(self) -> Iterator[PageRef]:
-        """The pages of all metadata partitions."""
-        return (page for pages in self.pages.values() for page in pages)
+    def page_files(self) -> Iterator[PageRef]:
+        """Of the pages of all metadata partitions those that are files."""
+        return (page for pages in self.pages.values() for page in pages if page.path)
+
+    @property
+    def own_refs(self) -> Iterator[HFileRef]:
+        """The references of all other pages."""
+        return (ref for pages in self.pages.values() for page in pages for ref in page.refs)
 
     def keeps(self, version: int) -> bool:
         """Whether this (newest) version still keeps that one."""
@@ -265,10 +274,15 @@ class Manifest:
 
 
 def least_reader(
-    options: Options, misleads: bool = False, waiting: Collection[Planned] = ()
+    options: Options,
+    misleads: bool = False,
+    waiting: Collection[Planned] = (),
+    pages: Mapping[str, Sequence[PageRef]] = MappingProxyType({}),
 ) -> int:
     """The reader that a version with these options asks for. `misleads`: by name a wrong column is
-    found; `waiting`: what is scheduled in the version."""
+    found; `waiting`: what is scheduled in the version; `pages`: those of its root."""
+    if any(page.refs for held in pages.values() for page in held):
+        return READER_OF_OWN_REFS
     if options.opens_by_logs:
         return READER_OF_LOGS_ALONE
     if any(one.action == CLUSTERING for one in waiting):

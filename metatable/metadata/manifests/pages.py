@@ -2,8 +2,10 @@
 
     pages/<owner>-<id>.json              immutable list of at most 256 HFile references, sealed
 
-A root names its pages with their checksums, oldest first. What a reference tells of an HFile holds
-for the places [lo, hi) that no other has taken over. Fields: metadata/FORMAT.md.
+A root names its pages with their checksums, oldest first. Pages of few references, as small commits
+make them, lie in the root itself: that is a file less to put, and one less to fetch. What a
+reference tells of an HFile holds for the places [lo, hi) that no other has taken over. Fields:
+metadata/FORMAT.md.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from metatable.data.stored_fields import decode_fields, encode_fields, many, stored
+from metatable.data.stored_fields import NATURAL, decode_fields, encode_fields, many, stored
 from metatable.metadata.manifests.home import HOME
 from metatable.metadata.manifests.sealed import checksum, seal, unseal
 from metatable.storage.cache import cached
@@ -23,6 +25,7 @@ from metatable.storage.store import Store
 
 __all__ = [
     "PAGE_REFS",
+    "ROOT_REFS",
     "HFileRef",
     "PageRef",
     "Part",
@@ -36,14 +39,18 @@ __all__ = [
 PAGE_REFS = 256
 """A page is read whole: this bounds it to some 100 kB."""
 
+ROOT_REFS = 64
+"""How many references a root holds itself: every version puts them again, and whoever asks for the
+newest one reads them. This bounds them to some 30 kB."""
+
 
 @dataclass(frozen=True, slots=True)
 class HFileRef:
     """One HFile as a version sees it: of its places, those in [lo, hi) are still live."""
 
     path: str
-    lo: int
-    hi: int
+    lo: int = field(metadata={"kind": NATURAL})
+    hi: int = field(metadata={"kind": NATURAL})
     sequence: int
     """The version that published it: the newest wins by this, never by instant."""
     instant: str
@@ -79,6 +86,11 @@ class HFileRef:
         lo, hi = (border(space, buckets, bucket) for bucket in (self.lo, self.hi))
         return replace(self, lo=lo, hi=hi, space=space)
 
+    @property
+    def identity(self) -> tuple[str, int, int, int, int]:
+        """What it is told from other references by."""
+        return self.path, self.lo, self.hi, self.sequence, self.space
+
     def covers(self, lo: int, hi: int) -> bool:
         """Whether any of its live places are in [lo, hi)."""
         return self.lo < hi and lo < self.hi
@@ -107,13 +119,25 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PageRef:
-    """A page, a list of HFile references, as a root names it."""
+    """A page, a list of HFile references, as a root has it: the name of a file, or the list."""
 
     path: str
+    """Empty where the root has the list."""
     checksum: str
     ref_count: int
     newest_sequence: int
+    refs: tuple[HFileRef, ...] = stored(many(HFileRef, "reference"), default=())
+    """Empty where it is a file."""
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if bool(self.path) == bool(self.refs) or len(self.refs) not in (0, self.ref_count):
+            raise ValueError("a page is a file, or as many references as it says")
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for pages that list the same."""
+        return (self.path,) if self.path else tuple(ref.identity for ref in self.refs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +155,20 @@ def border(space: int, buckets: int, bucket: int) -> int:
 
 
 def made_pages(
-    partition: str, refs: Sequence[HFileRef], prefix: str
+    partition: str, refs: Sequence[HFileRef], prefix: str, others: Iterable[PageRef]
 ) -> tuple[tuple[PageRef, ...], dict[str, bytes]]:
-    """New pages holding `refs`, and what has to be put for them (`put_files`) before a root that
-    names them is; `prefix` tells their owner."""
+    """New pages holding `refs`, and what has to be put for them before a root is that
+    has them and `others`; `prefix` tells their owner."""
+    if 0 < len(refs) <= ROOT_REFS - sum(len(page.refs) for page in others):
+        return (PageRef("", "", len(refs), _newest(refs), tuple(refs)),), {}
     chunks = [refs[start : start + PAGE_REFS] for start in range(0, len(refs), PAGE_REFS)]
     made = [_made_page(partition, chunk, prefix) for chunk in chunks]
     return tuple(page for page, _ in made), {page.path: raw for page, raw in made}
 
 
 def read_page(store: Store, page: PageRef) -> tuple[HFileRef, ...]:
-    """The references of one page; kept in the process's cache, for a page never changes."""
-    return cached(
+    """The references of one page; of a file kept in the process's cache, for it never changes."""
+    return page.refs or cached(
         ("page", store.uri, page.path, page.checksum),
         lambda: _read_page(store, page),
         lambda refs: 600 * len(refs) + 200,
@@ -159,7 +185,11 @@ def all_refs(store: Store, pages: Iterable[PageRef]) -> list[HFileRef]:
 def _made_page(partition: str, refs: Sequence[HFileRef], prefix: str) -> tuple[PageRef, bytes]:
     raw = seal(encode_fields(_Page(partition, tuple(refs))))
     path = f"{HOME}/pages/{prefix}{uuid.uuid4().hex}.json"
-    return PageRef(path, checksum(raw), len(refs), max(ref.sequence for ref in refs)), raw
+    return PageRef(path, checksum(raw), len(refs), _newest(refs)), raw
+
+
+def _newest(refs: Sequence[HFileRef]) -> int:
+    return max(ref.sequence for ref in refs)
 
 
 def _read_page(store: Store, page: PageRef) -> tuple[HFileRef, ...]:

@@ -11,7 +11,7 @@ Who puts the next root is `commit.py`; what goes before it, and the hint behind 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,6 @@ __all__ = [
     "load_version",
     "moved",
     "newest_of",
-    "put_files",
     "put_hint",
     "root_place",
 ]
@@ -143,18 +142,12 @@ def know_root(store: Store, manifest: Manifest, raw: bytes) -> None:
     shared.replace(("root", store.uri), ((manifest.path, raw), manifest), 10 * len(raw))
 
 
-def put_files(store: Store, files: Mapping[str, bytes]) -> None:
-    """Put files that no version names yet, by path, together."""
-    puts = [partial(store.put, path, body) for path, body in files.items()]
-    store.together(puts, writes=True)
-
-
 def put_hint(store: Store, manifest: Manifest) -> None:
     """Tell readers where to begin probing; a hint may be old, lost or garbage without harm. This
     process knows by then, and asks for the root itself next time."""
     shared.replace(("seen", store.uri), manifest.version, 200)
     hint = f"{manifest.version} {manifest.nonce}".encode()
-    store.put(f"{HOME}/manifest/latest", hint, lasting=False)
+    store.jot(f"{HOME}/manifest/latest", hint)
 
 
 def _hinted(store: Store) -> tuple[int | None, bytes]:

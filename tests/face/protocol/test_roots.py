@@ -24,7 +24,7 @@ from metatable.data.hoodie.commit_metadata import CommitMetadata
 from metatable.engine.local import LocalEngine
 from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.commit import publish
-from metatable.metadata.manifests.manifest import version_path
+from metatable.metadata.manifests.manifest import READER_OF_OWN_REFS, version_path
 from metatable.metadata.manifests.owner import Owner
 from metatable.metadata.manifests.sealed import seal, unseal
 from metatable.metadata.manifests.versions import load_newest
@@ -47,6 +47,7 @@ from tests.model import (
     read_by_hudi,
     scanned,
 )
+from tests.root_refs import root_refs
 
 pytestmark = pytest.mark.in_turn("table")
 
@@ -136,6 +137,34 @@ def test_a_file_beside_the_roots_with_digits_of_another_kind_is_passed_over(
     assert metatable.open(one.uri, storage_options=FAST).version == one.version
 
 
+def test_a_root_holds_no_more_references_than_it_may(table_uri: str) -> None:
+    table = made(table_uri, upkeep_files=0)
+    folder = Path(table_uri, ".hoodie/metatable/pages")
+    with root_refs(7):
+        for number in range(2):
+            table.upsert(arrow(rows(0, 8, number)))
+        assert (len([*newest(table).own_refs]), folder.exists()) == (5, False)
+        for number in range(2, 5):
+            table.upsert(arrow(rows(0, 8, number)))
+            assert len([*newest(table).own_refs]) <= 7
+        root = newest(table)
+        assert len([*root.own_refs]) + sum(one.ref_count for one in root.page_files) == 11
+        assert {one.path for one in root.page_files} == {
+            f".hoodie/metatable/pages/{path.name}" for path in folder.iterdir()
+        }
+        assert root.format["reader"] == READER_OF_OWN_REFS
+        before = scanned(table)
+        table.compact(major=True)
+    assert scanned(table) == before == scanned(metatable.open(table_uri, FAST), table.version - 1)
+    assert (len([*newest(table).own_refs]), [*newest(table).page_files]) == (3, [])
+    assert table.verify().findings == ()
+    table.upsert(arrow(rows(0, 8, 4)))
+    table.clean(versions=1, hours=0)
+    assert not folder.exists()
+    assert scanned(table) == before
+
+
+@pytest.mark.usefixtures("pages_as_files")
 def test_a_page_in_the_place_of_another_is_damage(one: Table) -> None:
     first, second = newest(one).pages["files"][0], newest(one).pages["record_index"][0]
     shutil.copy(Path(one.uri, second.path), Path(one.uri, first.path))

@@ -74,6 +74,7 @@ def test_a_rollback_without_its_staged_commit_undoes_all_the_same(
 
 
 @pytest.mark.parametrize("lost", ["hfile", "page", "root"])
+@pytest.mark.usefixtures("pages_as_files")
 def test_a_rollback_to_a_version_that_cannot_be_read_is_refused_before_its_put(
     one: Table, lost: str
 ) -> None:
