@@ -229,15 +229,19 @@ def _weighed(
 
 
 def _spread(weights: Sequence[int], slots: int) -> tuple[int, list[int]]:
-    """Tasks for groups of these weights: the heaviest first, each to the least loaded task."""
+    """How many tasks, and the task of each of the groups of these weights.
+
+    The heaviest group first, each to the least loaded task. Where there are groups enough, every
+    slot has as many tasks, and the most loaded come first, so that the last ones end together.
+    """
     total = sum(weights)
-    evenly = min(slots * 3, total // LEAST_TASK_BYTES)  # so that the last ones end together
-    wanted = max(slots, evenly, -(-total // TASK_BYTES))
-    tasks = max(1, min(len(weights), wanted))
+    rounds = max(1, min(3, total // LEAST_TASK_BYTES // slots), -(-total // (TASK_BYTES * slots)))
+    tasks = max(1, min(len(weights), rounds * slots))
     loads = [(0, task) for task in range(tasks)]
     spread = [0] * len(weights)
     for place in sorted(range(len(weights)), key=lambda one: -weights[one]):
         load, task = loads[0]
         spread[place] = task
         heapq.heapreplace(loads, (load + weights[place] + 1, task))
-    return tasks, spread
+    number = {task: place for place, (_, task) in enumerate(sorted(loads, reverse=True))}
+    return tasks, [number[task] for task in spread]
