@@ -19,7 +19,6 @@ import math
 import mmap
 import os
 import re
-import shutil
 import stat
 import sys
 import time
@@ -36,7 +35,13 @@ from metatable.storage.arrays import UInt8s
 from metatable.storage.errors import UsageError
 from metatable.storage.links import leads_nowhere, leads_out
 from metatable.storage.listing import Listed
-from metatable.storage.pieces import Pieces
+from metatable.storage.open_files import (
+    begin_to_write,
+    copy_into,
+    fill_from,
+    overwritten,
+    read_at,
+)
 from metatable.storage.spelling import other_spelling
 from metatable.storage.system_errors import ours
 from metatable.storage.together import in_turn
@@ -74,12 +79,6 @@ systems allow no more than 177 (AWS EFS)."""
 _OPEN_FILES = 64
 """How many files are open at a time that are put together."""
 
-_AS_IT_IS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""No link is followed, and no pipe waited for."""
-
-_COPIED_BYTES = 1 << 20
-"""What is held of a file that becomes another's content."""
-
 
 class LocalFiles:
     """A folder. `durable=False` leaves out the fsyncs: for tests, not for tables.
@@ -111,7 +110,7 @@ class LocalFiles:
 
     def read(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
         return self._opened(
-            path, lambda handle: [_read_at(handle, offset, size) for offset, size in ranges]
+            path, lambda handle: [read_at(handle, offset, size) for offset, size in ranges]
         )
 
     def fill(
@@ -121,7 +120,7 @@ class LocalFiles:
         memory: memoryview,
         begins: Sequence[int],
     ) -> list[int] | None:
-        return self._opened(path, lambda handle: _fill_from(handle, ranges, memory, begins))
+        return self._opened(path, lambda handle: fill_from(handle, ranges, memory, begins))
 
     def _opened(self, path: str, read: Callable[[int], R]) -> R | None:
         try:
@@ -166,7 +165,6 @@ class LocalFiles:
     def _put_some(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Each is settled by the handle that wrote it: a disk may tell it only there, and once."""
         settling: list[Callable[[], object]] = []
-        folders: dict[str, None] = {}
         if self.settles:
             self.settle(nobody_waits=False)
         with ExitStack() as stack:
@@ -177,28 +175,21 @@ class LocalFiles:
                     file.write(body)
                     file.flush()
                     if self.settles:
-                        _begin_to_write(file)
-                    folder = os.path.dirname(target)
-                    _again(folder, partial(os.replace, staged, target), self._settle_folder)
-                folders[folder] = None
-                settling.append(partial(self._settled, path, file))
+                        begin_to_write(file)
+                    name = partial(os.replace, staged, target)
+                    _again(os.path.dirname(target), name, self._settle_folder)
+                settling.append(partial(self._asked, path, partial(os.fsync, file.fileno())))
             if self.settles:
-                settling += [partial(self._settled_folder, folder) for folder in folders]
+                for folder in dict.fromkeys(os.path.dirname(path) for path, _ in files):
+                    settle = partial(self._settle_folder, self._at(folder))
+                    settling.append(partial(self._asked, folder, settle))
                 settle_in_turn(settling)
-
-    def _settled(self, path: str, file: IO[bytes]) -> None:
-        with self._asking(path):
-            os.fsync(file.fileno())
-
-    def _settled_folder(self, folder: str) -> None:
-        with self._asking(folder.removeprefix(self._below)):
-            self._settle_folder(folder)
 
     def jot(self, path: str, body: bytes) -> None:
         """In place: a new file would be an inode more, and one given back, and where one takes
         another's name, ext4 writes it to the disk at once."""
         with suppress(OSError):  # a new file tells what is wrong, if anything is
-            if _is_overwritten(self._at(path), body):
+            if overwritten(self._at(path), body):
                 return
         self.put(path, body, lasting=False)
 
@@ -213,7 +204,7 @@ class LocalFiles:
                     self.settle(nobody_waits=False)
                 return True
         with self._staged(path) as (file, staged), self._asking(path):
-            _copy(body, file)
+            copy_into(body, file)
             try:
                 place = self._place_soon if soon else self._place
                 place(file, target, lambda: os.link(staged, target))
@@ -447,6 +438,10 @@ class LocalFiles:
         if self.settles:
             self._unsettled.add(*paths)
 
+    def _asked(self, path: str, step: Callable[[], object]) -> None:
+        with self._asking(path):
+            step()
+
     @contextmanager
     def _asking(self, path: str) -> Iterator[None]:
         """The one place where errors of the system become ours."""
@@ -454,38 +449,6 @@ class LocalFiles:
             yield
         except OSError as error:
             raise ours(error, path, self._root) from error
-
-
-def _is_overwritten(target: str, body: bytes) -> bool:
-    """Whether a file was written where it lies: one without other names, which would be copies."""
-    handle = os.open(target, os.O_WRONLY | _AS_IT_IS)
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            return False
-        os.write(handle, body)
-        os.ftruncate(handle, len(body))
-    finally:
-        os.close(handle)
-    return True
-
-
-def _begin_to_write(file: IO[bytes]) -> None:
-    """Have the disk begin to write what is in this file: of several that settle together, the first
-    then commits the file system's journal for all."""
-    if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):  # what is not written yet stays in memory all the same
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def _copy(body: bytes | IO[bytes], file: IO[bytes]) -> None:
-    if isinstance(body, bytes):
-        file.write(body)
-    elif isinstance(body, Pieces):
-        body.copy_to(file)
-    else:
-        body.seek(0)
-        shutil.copyfileobj(body, file, _COPIED_BYTES)
 
 
 class _StagedFile(io.FileIO):
@@ -557,35 +520,3 @@ def _exists(path: str) -> bool:
 
 _NO_TEXT = re.compile("[\ud800-\udfff]")
 """What the interpreter makes of bytes that are no UTF-8."""
-
-
-def _fill_from(
-    handle: int,
-    ranges: Sequence[tuple[int, int]],
-    memory: memoryview,
-    begins: Sequence[int],
-) -> list[int]:
-    """The bytes of ranges of an open file, each where it begins; how many of each there are."""
-    found = []
-    for (offset, size), begin in zip(ranges, begins, strict=True):
-        at = os.preadv(handle, [memory[begin : begin + size]], offset)
-        while 0 < at < size:
-            count = os.preadv(handle, [memory[begin + at : begin + size]], offset + at)
-            if not count:
-                break
-            at += count
-        found.append(at)
-    return found
-
-
-def _read_at(handle: int, offset: int, size: int) -> bytes:
-    """`size` bytes from `offset` of an open file; fewer only where it ends."""
-    part = os.pread(handle, size, offset)
-    if len(part) == size:
-        return part
-    parts: list[bytes] = []
-    while part:
-        parts.append(part)
-        offset, size = offset + len(part), size - len(part)
-        part = os.pread(handle, size, offset)
-    return b"".join(parts)
