@@ -90,9 +90,8 @@ def staged_path(instant: str, action: str = "commit") -> str:
 
 def stage(store: Store, instant: str, body: bytes, action: str = "commit") -> Step:
     """Write the finished file of an action aside, and say that it is to be completed."""
-    step, files = staged(instant, body, action)
-    for path, held in files.items():
-        store.put(path, held)
+    step, _ = staged(instant, body, action)
+    store.put(step.staged, body)
     return step
 
 
