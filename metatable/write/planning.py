@@ -235,7 +235,8 @@ def _spread(weights: Sequence[int], slots: int) -> tuple[int, list[int]]:
     slot has as many tasks, and the most loaded come first, so that the last ones end together.
     """
     total = sum(weights)
-    rounds = max(1, min(3, total // LEAST_TASK_BYTES // slots), -(-total // (TASK_BYTES * slots)))
+    evenly = min(3, total // (LEAST_TASK_BYTES * slots))
+    rounds = max(1, evenly, -(-total // (TASK_BYTES * slots)))
     tasks = max(1, min(len(weights), rounds * slots))
     loads = [(0, task) for task in range(tasks)]
     spread = [0] * len(weights)
