@@ -127,6 +127,10 @@ class Backend(Protocol):
         """What the calls return, in their order: made at once where that takes less time."""
         ...
 
+    def write_together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
+        """`together`, of calls that each write a file and do little else."""
+        return self.together(calls)
+
     def meanwhile(self, call: Callable[[], R]) -> Callable[[], R]:
         """`call`, which reads, made while the caller goes on, or only when it is asked for."""
         return call

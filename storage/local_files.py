@@ -44,8 +44,8 @@ from metatable.storage.open_files import (
 )
 from metatable.storage.spelling import other_spelling
 from metatable.storage.system_errors import ours
-from metatable.storage.together import in_turn
-from metatable.storage.unsettled import Unsettled, settle_in_turn, settle_path
+from metatable.storage.together import at_once, in_turn
+from metatable.storage.unsettled import Unsettled, settle_path
 
 __all__ = ["LocalFiles"]
 
@@ -183,7 +183,7 @@ class LocalFiles:
                 for folder in dict.fromkeys(os.path.dirname(path) for path, _ in files):
                     settle = partial(self._settle_folder, self._at(folder))
                     settling.append(partial(self._asked, folder, settle))
-                settle_in_turn(settling)
+                self._unsettled.settle_in_turn(settling)
 
     def jot(self, path: str, body: bytes) -> None:
         """In place: a new file would be an inode more, and one given back, and where one takes
@@ -356,6 +356,10 @@ class LocalFiles:
 
     def together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
         return in_turn(calls)
+
+    def write_together(self, calls: Sequence[Callable[[], R]]) -> Sequence[R]:
+        waits = self.settles and not self._unsettled.is_quick
+        return at_once(calls) if waits else in_turn(calls)
 
     def meanwhile(self, call: Callable[[], R]) -> Callable[[], R]:
         return call

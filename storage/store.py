@@ -40,7 +40,7 @@ from metatable.storage.listing import Listed
 from metatable.storage.local_files import LocalFiles
 from metatable.storage.object_options import DURABLE, refuse_unknown
 from metatable.storage.ranges import coalesce, cut, joined
-from metatable.storage.together import at_once, begun
+from metatable.storage.together import begun
 
 __all__ = ["Store", "StoreFile"]
 
@@ -382,7 +382,7 @@ class Store:
         """What each call gives, in this order. None needs another one's effect or answer, and of a
         process that dies any part of them may be carried out (`together.py`). `writes`: each of
         them writes a file, and does little else."""
-        return at_once(calls) if writes and self.backend.settles else self.backend.together(calls)
+        return self.backend.write_together(calls) if writes else self.backend.together(calls)
 
     def begun(self, call: Callable[[], R]) -> Callable[[], R]:
         """`call`, which writes files: made meanwhile where a disk has to settle them, else now.

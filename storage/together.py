@@ -3,8 +3,8 @@
 On a disk they are made one after the other, as given: an answer takes less than a thread does. On
 an object store an answer takes tens of milliseconds, whatever is asked, and so they go out at once:
 what counts there are *rounds*, requests that follow each other. Which it is to be, a backend says
-(`Backend.together`). Files that a disk has to settle (fsync) go to it at once, too: it settles many
-in the time of one (`Backend.settles`).
+(`Backend.together`). Files that a disk has to settle (fsync) go to it at once, too, where it takes
+its time: it settles many in the time of one (`Backend.write_together`).
 
 Whoever hands calls over says that any of them may be carried out before any other, and that those
 of a process that dies may be carried out in any part. Tests hold callers to that: simulated stores

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from metatable.storage.together import at_once
 
-__all__ = ["Unsettled", "settle_in_turn", "settle_path"]
+__all__ = ["Unsettled", "settle_path"]
 
 _QUICK_SECONDS = 0.001
 """What a disk that does not take its time needs for one: less than threads for the others."""
@@ -39,6 +39,9 @@ class Unsettled:
         self._adding, self._settling = Lock(), Lock()
         self._failed: OSError | None = None
         """What was met while nobody waited: a disk may tell it once only."""
+        self.is_quick = False
+        """Whether the disk took no time when it last settled something, as `settle_in_turn` told:
+        then who writes two files loses more by a thread than by waiting for one after the other."""
 
     @classmethod
     def of(cls, root: str) -> Unsettled:
@@ -62,13 +65,24 @@ class Unsettled:
             try:
                 if failed is not None:
                     raise failed
-                settle_in_turn([partial(settle_path, path) for path in paths])
+                self.settle_in_turn([partial(settle_path, path) for path in paths])
             except BaseException as error:  # an interrupt settles nothing either
                 with self._adding:
                     self._paths = paths | self._paths
                 if not (nobody_waits and isinstance(error, OSError)):
                     raise
                 self._failed = error
+
+    def settle_in_turn(self, calls: Sequence[Callable[[], object]]) -> None:
+        """Calls that each wait for the disk, one after the other; from one on that took long the
+        others at once, for such a disk settles many in the time of one."""
+        for place, call in enumerate(calls):
+            began = time.perf_counter()
+            call()
+            self.is_quick = time.perf_counter() - began <= _QUICK_SECONDS
+            if not self.is_quick:
+                at_once(calls[place + 1 :])
+                return
 
     @classmethod
     def _forget(cls) -> None:
@@ -80,17 +94,6 @@ class Unsettled:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=Unsettled._forget)
-
-
-def settle_in_turn(calls: Sequence[Callable[[], object]]) -> None:
-    """Calls that each wait for the disk, one after the other; from one on that took long the others
-    at once, for such a disk settles many in the time of one."""
-    for place, call in enumerate(calls):
-        began = time.perf_counter()
-        call()
-        if time.perf_counter() - began > _QUICK_SECONDS:
-            at_once(calls[place + 1 :])
-            return
 
 
 def settle_path(path: str) -> None:

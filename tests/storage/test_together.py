@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from metatable.storage import threads, together
+from metatable.storage import threads, together, unsettled
 from metatable.storage.errors import AccessError, CorruptError, StoreError
 from metatable.storage.store import Store
 from metatable.storage.threads import in_order
@@ -163,20 +163,33 @@ def test_near_by_what_stands_behind_an_exception_is_not_called(tmp_path: Path) -
     assert called == []
 
 
-def test_writes_wait_for_a_disk_at_the_same_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("known", [False, True])
+def test_writes_wait_at_the_same_time_for_a_disk_that_takes_its_time(
+    tmp_path: Path, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unsettled, "_QUICK_SECONDS", -1)
     meeting = threading.Barrier(2)
     store = Store(tmp_path)
+    if known:
+        _settle(store)
     met = store.together([partial(meeting.wait, 10), partial(meeting.wait, 10)], writes=True)
     assert sorted(met) == [0, 1]
 
 
-@pytest.mark.parametrize(("durable", "writes"), [("true", False), ("false", True)])
-def test_what_waits_for_no_disk_is_in_turn(
+@pytest.mark.parametrize(("durable", "writes"), [("true", False), ("false", True), ("true", True)])
+def test_what_waits_for_no_disk_or_for_a_quick_one_is_in_turn(
     tmp_path: Path, durable: str, writes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(unsettled, "_QUICK_SECONDS", 60)
     store = Store(tmp_path, {"durable": durable})
-    monkeypatch.delattr("metatable.storage.store.at_once")
+    _settle(store)
     assert {*store.together([threading.get_ident] * 3, writes)} == {threading.get_ident()}
+
+
+def _settle(store: Store) -> None:
+    """What a disk takes for it tells how quick it is."""
+    assert store.create("soon", b"1", soon=True)
+    store.settle()
 
 
 def test_a_small_file_that_is_held_is_asked_for_once() -> None:

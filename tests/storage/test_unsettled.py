@@ -16,6 +16,7 @@ import pytest
 from metatable.storage import local_files, unsettled
 from metatable.storage.errors import StoreError
 from metatable.storage.store import Store
+from metatable.storage.unsettled import Unsettled
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/fd").exists(), reason="names of handles are unknown here"
@@ -115,12 +116,16 @@ def test_what_the_disk_refuses_of_several_files_is_told_to_who_wrote_them(
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         fsync(handle)
 
-    def behind_another(calls: Sequence[Callable[[], object]]) -> None:
-        assert store.create("b/theirs", b"root")
-        unsettled.settle_in_turn(calls)
+    settle, begun = Unsettled.settle_in_turn, list[Unsettled]()
+
+    def behind_another(own: Unsettled, calls: Sequence[Callable[[], object]]) -> None:
+        if calls and not begun:
+            begun.append(own)
+            assert store.create("b/theirs", b"root")
+        settle(own, calls)
 
     monkeypatch.setattr(os, "fsync", refuse_once)
-    monkeypatch.setattr(local_files, "settle_in_turn", behind_another)
+    monkeypatch.setattr(Unsettled, "settle_in_turn", behind_another)
     with pytest.raises(StoreError, match=r"path='a/2' store=.*Input/output error"):
         store.put_all({"a/2": b"two"})
     assert refused == ["a/2"]
