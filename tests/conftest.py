@@ -3,6 +3,7 @@ real S3 server, something that happens between two steps of a writer, a Spark se
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 import zlib
@@ -112,6 +113,13 @@ def table_type(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     assert defaults is not None
     monkeypatch.setitem(defaults, "table_type", request.param)
     return str(request.param)
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay until the end: looking whether they are still needed, again and again,
+    took a thirtieth of the run."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
