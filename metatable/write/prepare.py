@@ -34,6 +34,7 @@ from metatable.storage.counters import Counters
 from metatable.storage.errors import UsageError
 from metatable.storage.hashing import xxh64
 from metatable.storage.ordering import has_repeats
+from metatable.storage.threads import in_order
 from metatable.write.profile import NAMED_KEYS
 from metatable.write.same_rows import (
     IDENTITY_SUM,
@@ -50,8 +51,9 @@ __all__ = ["Distinct", "distinct", "keys_alone", "prepared", "refuse_others"]
 LONGEST_KEY = 32_767
 """Bytes of an HFile's key."""
 
-FEW_ROWS = 4096
-"""Of so many rows in this process hashes are compared where they are: tasks would take longer."""
+HASHES_HERE = 1 << 20
+"""Of so many rows in this process hashes are compared where they are, all at once: eight bytes a
+row, several times. To deal them to tasks takes longer."""
 HASH_TASKS_PER_SLOT = 4
 
 ROWS_TOGETHER = 1 << 18
@@ -242,9 +244,9 @@ def _by_keys(engine: Engine[Any], rows: Any, identity: Sequence[str], tasks: int
 def _repeats(engine: Engine[Any], rows: Any, identity: Sequence[str]) -> tuple[Distinct, bool]:
     """The rows as they are, and whether two of them have the same hash."""
     here = engine.held(rows)
-    if here is not None and sum(map(len, here)) <= FEW_ROWS:
-        hashes = [np.zeros(0, np.uint64), *(identity_hashes(identity, batch) for batch in here)]
-        if not has_repeats(np.concatenate(hashes)):
+    if here is not None and sum(map(len, here)) <= HASHES_HERE:
+        hashes = in_order(partial(identity_hashes, identity), here)
+        if not has_repeats(np.concatenate([np.zeros(0, np.uint64), *hashes])):
             return Distinct(rows, sum(map(len, here)), None), False
     tasks = engine.slots * HASH_TASKS_PER_SLOT
     fields = pa.schema([pa.field(_HASH, pa.int64()), pa.field(TASK_COLUMN, pa.int32())])
