@@ -28,6 +28,9 @@ __all__ = ["held_rows"]
 LEAST_ROWS = 16 << 10
 """Fewer are dealt: that takes no time, and files get theirs from what lies close together."""
 
+LEAST_ROWS_ALONE = 1
+"""The same where there is one task: to be dealt takes longer than to be written then."""
+
 MOST_ROWS = 1 << 21
 """Of more, the numbers alone are more than a commit should hold: some 60 bytes per row."""
 
@@ -42,9 +45,11 @@ def held_rows(
     engine: Engine[Any], located: Any, plan: WritePlan, names: Sequence[str]
 ) -> TaskRows | None:
     """The kept rows of a commit, with these columns, for all tasks of its plan; None where they are
-    few, very many, on disk, in pieces, or elsewhere, or wide where they are in order by it."""
+    few for several tasks, very many, on disk, in pieces, or elsewhere, or wide where they are in
+    order by it."""
     batches = engine.held(located)
-    if batches is None or not LEAST_ROWS <= sum(map(len, batches)) <= MOST_ROWS:
+    least = LEAST_ROWS if plan.tasks > 1 else LEAST_ROWS_ALONE
+    if batches is None or not least <= sum(map(len, batches)) <= MOST_ROWS:
         return None
     kept = list(dict.fromkeys([KEY, *names]))
     table = one_piece([batch.select(kept) for batch in batches], COPIED_BYTES)

@@ -163,7 +163,9 @@ def _of_places(
     """What tasks tell that are given these groups."""
     jobs = engine.rows(pa.table([places, task_of], schema=PLACES))
     count = max(task_of, default=0) + 1
-    return engine.run(engine.exchange(jobs, TASK_COLUMN, count), work, RECEIPT)
+    if count > 1 or not engine.in_process:
+        jobs = engine.exchange(jobs, TASK_COLUMN, count)
+    return engine.run(jobs, work, RECEIPT)
 
 
 def _summary(counts: RowCounts, stats: tuple[WriteStat, ...]) -> dict[str, int]:

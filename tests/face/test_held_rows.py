@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import metatable
+from metatable.engine import local
 from metatable.write import held_rows as held
 from metatable.write.task_rows import TaskRows
 from tests.long import examples
@@ -56,6 +57,7 @@ def _played(
     table, counts = _create(path, key_scope=scope), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(held, "LEAST_ROWS", least)
+        patch.setattr(held, "LEAST_ROWS_ALONE", least)
         patch.setattr("metatable.engine.partitions.PARTITION_ROWS", 5)
         for seed, (verb, keys) in enumerate(steps):
             rows = _rows(keys, seed)
@@ -110,6 +112,19 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[TaskRows | None]:
     monkeypatch.setattr("metatable.write.commit_pass.held_rows", spied)
     monkeypatch.setattr(held, "LEAST_ROWS", 1)
     return told
+
+
+def test_few_rows_of_one_task_are_not_dealt(
+    tmp_path: Path, asked: list[TaskRows | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "LEAST_ROWS", 1 << 40)
+    monkeypatch.setattr(local, "_processors", lambda: 2)
+    table = _create(tmp_path / "table")
+    table.upsert(_rows([1], 1))
+    assert asked[-1] is not None
+    table.upsert(_rows([*range(30)], 2))  # of three cities, each another file group's
+    assert asked[-1] is None
+    assert _told(table) == _rows([*range(30)], 2).to_pylist()
 
 
 @pytest.mark.parametrize("most", ["MOST_ROWS", "COPIED_BYTES", "memory"])
