@@ -12,7 +12,7 @@ import pytest
 
 import metatable
 from metatable.data.rows import taking
-from metatable.write import bins, groups, planning, profile, written_files
+from metatable.write import bins, groups, held_rows, planning, profile, written_files
 
 pytestmark = pytest.mark.in_turn("index")
 
@@ -130,6 +130,7 @@ def test_a_task_is_given_no_more_bytes_than_its_budget(
         return groups.write_groups(*rest, iter(batches), counters)
 
     monkeypatch.setattr(written_files, "write_groups", spied)
+    monkeypatch.setattr(held_rows, "LEAST_ROWS_ALONE", 1 << 40)  # one task's, too, are dealt
     table = _create(tmp_path, index, file_rows=50)
     keys = [f"customer-number-{place:06d}" for place in range(3000)]
     table.insert(_rows(keys))

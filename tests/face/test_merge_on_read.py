@@ -25,9 +25,10 @@ from metatable.metadata.manifests.versions import load_newest
 from metatable.metadata.partitions import column_stats
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.metadata.view import TableView
+from metatable.storage import unsettled
 from metatable.storage.local_files import LocalFiles
 from metatable.storage.store import Store
-from metatable.write import groups, new_log, planning, written_files
+from metatable.write import groups, held_rows, new_log, planning, written_files
 from metatable.write.made_group import MadeGroup
 from tests.long import LONG
 from tests.model import (
@@ -118,16 +119,18 @@ def test_files_that_logs_are_put_on_weigh_nothing(
         return groups.write_groups(*given)
 
     monkeypatch.setattr(written_files, "write_groups", spied)
+    monkeypatch.setattr(held_rows, "LEAST_ROWS_ALONE", 1 << 40)  # one task's, too, are dealt
     monkeypatch.setattr(planning, "TASK_BYTES", 10_000)
     told = table.upsert(arrow([row(f"k{number:05}", 1) for number in range(0, 400, 20)]))
     assert (told.updated, told.files) == (20, 20)
-    assert len(called) <= LocalEngine().slots
+    assert 1 <= len(called) <= LocalEngine().slots
 
 
 @pytest.mark.parametrize("durable", ["true", "false"])
-def test_logs_wait_for_the_disk_at_the_same_time(
+def test_logs_wait_at_the_same_time_for_a_disk_that_takes_its_time(
     table_uri: str, durable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(unsettled, "_QUICK_SECONDS", -1)
     created(table_uri, file_rows=20).insert(arrow([row(f"k{one:05}", one) for one in range(80)]))
     putting: list[str] = []
     create, every = LocalFiles.create, threading.Barrier(4)
