@@ -578,7 +578,8 @@ class Table:
         return self._serve(execute, Clean(versions, hours, dry_run), dry_run=dry_run)
 
     def rollback(self, instant: str | None = None, *, dry_run: bool = False) -> ServiceResult:
-        """Undo the last data commit, and the services that came after it.
+        """Undo the last data commit, and the services that came after it. A `cluster` and a resize
+        of buckets are data commits, too: `reason` says what it was that was undone.
 
         `instant`: undo this commit and no other. The call may then be repeated when its answer was
         lost: what is undone already stays so. `dry_run`: prove that it can be done, and write
