@@ -28,6 +28,7 @@ from metatable.data.base_files.base_file_writer import (
     encoded_base_file,
     encoded_columns,
 )
+from metatable.data.base_files.encoding import Encoding
 from metatable.data.base_files.meta_columns import add_meta_columns
 from metatable.data.columns.schema import KEY_COLUMN, META_COLUMNS
 from metatable.data.config.options import Options
@@ -137,6 +138,8 @@ def _rewritten(batch: pa.Table, path: Path, groups: list[_Hit], target: Path) ->
     store = Store(path.parent)
     [pages_of] = paged(store, [(path.name, path.stat().st_size)])
     own = batch.select([name for name in CHANGED if name in batch.column_names])
+    stored = [file.metadata.row_group(0).column(leaf) for leaf in range(file.metadata.num_columns)]
+    plain = [one.path_in_schema for one in stored if one.compression == "UNCOMPRESSED"]
     for group, rows, coming in groups:
         own.take(pa.array(coming))
         pages, count = np.unique(rows // PAGE_ROWS), file.metadata.row_group(group).num_rows
@@ -147,10 +150,10 @@ def _rewritten(batch: pa.Table, path: Path, groups: list[_Hit], target: Path) ->
             here = every[every < count] + pages_of.starts[group]
             names = [name for name in CHANGED if name not in REPEATED]
             held = read_rows(store, [(pages_of, here)], [KEY_COLUMN, *names])
-            encoded_columns(held.select(names), form, ())
+            encoded_columns(held.select(names), form, Encoding((), plain))
         table = file.read_row_group(group, whole, use_threads=False)
         changed = [name for name in CHANGED if name in whole]
-        encoded_columns(table.select(changed), form, REPEATED)
+        encoded_columns(table.select(changed), form, Encoding(REPEATED, plain))
     shutil.copyfile(path, target)
     with target.open("rb") as made:
         os.fsync(made.fileno())

@@ -282,7 +282,7 @@ class _Made:
             sizes = sorted(counts)
             names = constant(self.target.name, sum(sizes))
             rows = pa.table([names], schema=pa.schema([_NAME.with_type(names.type)]))
-            made = self.held.encoded_groups(rows, sizes, self.held.dictionaries)
+            made = self.held.encoded_groups(rows, sizes, self.held.encoding)
             self.names.update((size, one) for size, [one] in zip(sizes, made, strict=True))
         return self.names[group.here.stop - group.here.start]
 

@@ -7,6 +7,7 @@ import io
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -16,8 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from metatable.data.base_files import base_file, base_file_writer, key_footer, statistics
+from metatable.data.base_files import base_file, base_file_writer, encoding, key_footer, statistics
 from metatable.data.base_files.base_file_writer import PAGE_ROWS, FileForm, encoded_columns
+from metatable.data.base_files.encoding import Encoding
 from metatable.data.base_files.key_footer import GrownFilter
 from metatable.data.base_files.meta_columns import add_meta_columns, with_file_name
 from metatable.data.columns.schema import META_COLUMNS, META_FIELDS
@@ -80,6 +82,58 @@ def test_each_leaf_of_a_nested_column_has_the_codec(store: Store) -> None:
     assert len(told) == 4
     assert told.pop("city") == "UNCOMPRESSED"
     assert {*told.values()} == {"ZSTD"}
+
+
+def odd_rows(count: int) -> pa.Table:
+    """Numbers in no order (`any_…`), and in one (`in_…`)."""
+    chance, number = np.random.default_rng(5), np.arange(count)
+    some, cents = chance.integers(0, 100, count), chance.integers(-(10**18), 10**18, count)
+    words = np.array([f"a city of some renown, number {one}" for one in range(100)])
+    columns = {
+        "id": [f"k{one:07}" for one in number],
+        "any_code": some.astype(np.int32),
+        "any_word": words[some],
+        "any_real": chance.random(count),
+        "any_bit": some % 2 == 0,
+        "any_cents": pa.array([Decimal(one) for one in cents.tolist()], pa.decimal128(18, 0)),
+        "in_steps": number,
+        "in_turn": words[number % 100],
+        "in_halves": np.where(some < 97, 0, some).astype(np.int32),
+        "in_lists": [[one] for one in some.tolist()],
+    }
+    return pa.table({name: pa.array(values) for name, values in columns.items()})
+
+
+def test_columns_that_no_codec_makes_smaller_have_none() -> None:
+    """Whether they are dictionaries or not; what comes in some order has one."""
+    table, form = odd_rows(encoding._LEAST_ROWS), FileForm(options(row_group_rows=1 << 20), None)
+    body = encoded_columns(table, form)
+    told = codecs(pq.read_metadata(pa.BufferReader(body)))
+    plain = {name for name, codec in told.items() if codec == "UNCOMPRESSED"}
+    assert plain == {name for name in table.column_names if name.startswith("any_")}
+    assert pq.read_table(pa.BufferReader(body)).equals(table)
+    every = encoded_columns(table, form, Encoding(encoding._worth_a_dictionary(table)))
+    assert body.size * 16 < every.size * 17
+
+
+@pytest.mark.parametrize(("group_rows", "has_codec"), [(1 << 20, False), (4096, True)])
+def test_of_a_dictionary_what_it_takes_counts_once_a_row_group(
+    group_rows: int, has_codec: bool
+) -> None:
+    table = odd_rows(encoding._LEAST_ROWS).select(["any_word"])
+    told = Encoding.of(table, options(row_group_rows=group_rows)).plain
+    assert ("any_word" not in told) == has_codec
+
+
+@pytest.mark.parametrize("words", [{"parquet_codec": "none"}, {}])
+def test_of_few_rows_and_without_a_codec_none_is_asked(
+    words: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(encoding, "_sizes", asked.append)
+    count = encoding._LEAST_ROWS - (not words)
+    assert Encoding.of(odd_rows(count), options(**words)).plain == frozenset()
+    assert asked == []
 
 
 def test_meta_columns_tell_commit_number_key_partition_and_file() -> None:
@@ -468,7 +522,7 @@ def test_pages_end_by_rows_or_by_bytes() -> None:
     count = 3 * PAGE_ROWS
     texts = pa.array([f"{number:036d}" for number in range(count)])
     piece = pa.table({"id": texts, "n": range(count), "short": pc.utf8_slice_codeunits(texts, 28)})
-    raw = encoded_columns(piece, FileForm(Options("t", ("id",)), None), ())
+    raw = encoded_columns(piece, FileForm(Options("t", ("id",)), None), Encoding(()))
     chunks = ParquetParts.of_bytes(raw).chunks(0)
     pages = {
         one.leaf.name: decode_offset_indexes(one.parts.read(one.page_index)[1:])[1][:, ROW].tolist()

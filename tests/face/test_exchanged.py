@@ -15,8 +15,9 @@ import pytest
 
 import metatable
 from benchmarks.rounds import Rounds
-from metatable.data.base_files import base_file_writer, exchanged_columns
+from metatable.data.base_files import base_file_writer, encoding, exchanged_columns
 from metatable.data.base_files.base_file_writer import FileForm, encoded_columns
+from metatable.data.base_files.encoding import Encoding
 from metatable.data.config.options import Options
 from metatable.engine import local
 from metatable.storage import cache, store
@@ -51,7 +52,11 @@ SCHEMA = pa.schema(
 
 @pytest.fixture(autouse=True, params=[1 << 20, 20], ids=["by rows", "by bytes"])
 def small_pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of numbers four rows a page, of texts two where so few bytes fill it."""
+    """Of numbers four rows a page, of texts two where so few bytes fill it. Where they do not,
+    numbers have no codec."""
+    is_by_rows = request.param > PAGE_ROWS * 20
+    monkeypatch.setattr(encoding, "_RUN", 8)
+    monkeypatch.setattr(encoding, "_LEAST_ROWS", 16 if is_by_rows else 1 << 20)
     monkeypatch.setattr(base_file_writer, "PAGE_ROWS", PAGE_ROWS)
     monkeypatch.setattr(base_file_writer, "PAGE_BYTES", request.param)
     monkeypatch.setattr(base_file_writer, "BATCH_ROWS", PAGE_ROWS // 2)
@@ -135,13 +140,18 @@ def told(chunk: Chunk) -> list[Any]:
 
 def encoded_anew(file: Path, group: int) -> tuple[Chunk, ...]:
     piece = pq.ParquetFile(file).read_row_group(group)
-    worth = [one.leaf.name for one in parts_of(file).chunks(group) if one.has_dictionary]
+    chunks = parts_of(file).chunks(group)
+    worth = [one.leaf.name for one in chunks if one.has_dictionary]
+    plain = [one.leaf.name for one in chunks if not one.meta[Meta.CODEC]]
     form = FileForm(Options("t", ("id",)), None)
-    return ParquetParts.of_bytes(encoded_columns(piece, form, worth)).chunks(0)
+    return ParquetParts.of_bytes(encoded_columns(piece, form, Encoding(worth, plain))).chunks(0)
 
 
 def test_a_table_of_exchanged_pages_is_that_of_files_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: list[Chunk | None]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    made: list[Chunk | None],
+    request: pytest.FixtureRequest,
 ) -> None:
     """Ten commits over each other: rows, bounds, places of pages."""
     tables = [make(str(tmp_path / name)) for name in ("one", "two")]
@@ -162,6 +172,9 @@ def test_a_table_of_exchanged_pages_is_that_of_files_made_anew(
     assert sum(one is not None for one in made) > 100
     assert {one.leaf.name for one in made if one} >= {"n", "i", "x", "day", "at", "t", "b", "rare"}
     assert None in made  # bounds go, too
+    codecs = {one.leaf.name: one.meta[Meta.CODEC] for one in made if one}
+    assert (codecs["n"] == 0) == ("by rows" in request.node.name)
+    assert codecs["t"]
     assert tables[0].verify().findings == ()
 
 
@@ -217,6 +230,19 @@ def test_many_rows_are_no_case_for_single_pages(tmp_path: Path, made: list[Chunk
     table = make(str(tmp_path))
     table.upsert(rows(range(0, 100, 5), seed=1))
     assert made == []
+
+
+def test_what_is_made_anew_of_a_file_without_a_codec_has_the_one_that_was_set(
+    tmp_path: Path, made: list[Chunk | None]
+) -> None:
+    """Its pages cannot stand beside those of the file: columns that change are encoded whole."""
+    table = make(str(tmp_path), parquet_codec="none")
+    table.set_options({"parquet_codec": "zstd"})
+    table.upsert(rows([5], seed=1))
+    told = {one.leaf.name: one.meta[Meta.CODEC] for one in parts_of(file_of(table)).chunks(0)}
+    assert (told["id"], told["_hoodie_commit_time"]) == (0, 0)
+    assert told["n"] == told["t"] != 0
+    assert {*made} == {None}
 
 
 def test_pages_of_dictionaries_stay_together(tmp_path: Path, made: list[Chunk | None]) -> None:

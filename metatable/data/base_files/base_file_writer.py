@@ -18,24 +18,17 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import IO, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from metatable.data.base_files.encoding import Encoding
 from metatable.data.base_files.key_footer import GrownFilter, footer_of, grown_footer, kept_footer
-from metatable.data.columns.schema import (
-    COMMIT_COLUMN,
-    KEY_COLUMN,
-    META_COLUMNS,
-    NAME_COLUMN,
-    PATH_COLUMN,
-)
+from metatable.data.columns.schema import KEY_COLUMN
 from metatable.data.columns.schema_text import TableSchema
 from metatable.data.columns.stored_columns import IDS_ARE_OURS, schema_with_ids
 from metatable.data.config.options import Options
 from metatable.data.file_groups.slices import DataFile
-from metatable.data.rows.taking import taken
 from metatable.storage.errors import CorruptError
 from metatable.storage.store import Store
 from metatable.storage.system_errors import in_temporary_folder
@@ -50,9 +43,6 @@ __all__ = [
     "stream_to_base_file",
     "write_base_file",
 ]
-
-_SAMPLE = 8192
-"""Rows looked at to decide whether a column is worth a dictionary."""
 
 PAGE_ROWS = 2048
 """Rows of a page at most: who looks for one row decodes so many. Files are 1 to 2 % larger than
@@ -98,17 +88,17 @@ class FileForm:
         return words | ({IDS_ARE_OURS: "1"} if self.columns else {})
 
     def writer(
-        self, sink: Any, rows: pa.Table, dictionaries: Sequence[str] | None = None
+        self, sink: Any, rows: pa.Table, encoding: Encoding | None = None
     ) -> pq.ParquetWriter:
-        """Writes files with the columns of these rows. `dictionaries`: paths of the leaf columns
-        that are stored as dictionaries; None: those whose values repeat among these rows."""
+        """Writes files with the columns of these rows. `encoding`: how these are stored; None: as
+        these rows show it to be best."""
         schema = rows.schema if self.columns is None else schema_with_ids(self.columns)
-        worth = _worth_a_dictionary(rows) if dictionaries is None else list(dictionaries)
+        encoding = encoding or Encoding.of(rows, self.options)
         return pq.ParquetWriter(
             sink,
             pa.schema([_as_held(schema.field(one.name), one.type) for one in rows.schema]),
-            compression=_codecs(rows.schema, self.options),
-            use_dictionary=worth,
+            compression=encoding.codecs(rows.schema, self.options),
+            use_dictionary=[*encoding.dictionaries],
             write_statistics=_worth_statistics(rows.schema, self.with_nan),
             store_schema=False,
             write_page_checksum=True,
@@ -199,7 +189,7 @@ def _stored_size(store: Store, data_file: DataFile) -> int:
 def _encode_pieces(
     sink: Any, pieces: Iterator[pa.Table], form: FileForm, grown: GrownFilter | None
 ) -> None:
-    """The first piece with rows tells which columns are worth a dictionary. One without rows before
+    """The first piece with rows tells how columns are stored. One without rows before
     it would be a row group of none, in which no page lies."""
     first = next(pieces)
     while not first.num_rows and (more := next(pieces, None)) is not None:
@@ -217,16 +207,16 @@ def _encode_pieces(
 def encoded_columns(
     table: pa.Table,
     form: FileForm,
-    dictionaries: Sequence[str] | None = None,
+    encoding: Encoding | None = None,
     sizes: Sequence[int] | None = None,
 ) -> pa.Buffer:
     """Some columns of a base file, meta columns among them, as they stand in one: a Parquet file.
 
-    `dictionaries`: as of `FileForm.writer`. `sizes`: the rows of each of its row groups, none for
+    `encoding`: as of `FileForm.writer`. `sizes`: the rows of each of its row groups, none for
     0; None: all are in one.
     """
     sink = pa.BufferOutputStream()
-    with form.writer(sink, table, dictionaries) as writer:
+    with form.writer(sink, table, encoding) as writer:
         start = 0
         for size in [table.num_rows] if sizes is None else sizes:
             if size:
@@ -235,41 +225,9 @@ def encoded_columns(
     return sink.getvalue()
 
 
-def _codecs(schema: pa.Schema, options: Options) -> dict[str, str]:
-    """The codec of each leaf column. What has one value in a file, or some in long runs, is a few
-    bytes a page: no codec makes fewer of them, and each call of one costs more than those do."""
-    plain = {COMMIT_COLUMN, PATH_COLUMN, NAME_COLUMN, *options.partition_by}
-    return {
-        leaf: "none" if field.name in plain else options.parquet_codec
-        for field in schema
-        for leaf in _leaves(field)
-    }
-
-
 def _as_held(field: pa.Field, kind: pa.DataType) -> pa.Field:
     """The field of a column of this type, which may be a dictionary: Parquet's is the same."""
     return field.with_type(kind) if pa.types.is_dictionary(kind) else field
-
-
-def _worth_a_dictionary(table: pa.Table) -> list[str]:
-    """Leaf columns whose values repeat in a sample; nested ones are not looked at, but get one, nor
-    Hudi's own, of which three repeat and two never do."""
-    if not table.num_rows:
-        return []
-    rows = pa.array(
-        np.linspace(0, table.num_rows - 1, min(_SAMPLE, table.num_rows)).astype(np.int64)
-    )
-    worth = [COMMIT_COLUMN, PATH_COLUMN, NAME_COLUMN]
-    for field in table.schema:
-        if field.name in META_COLUMNS:
-            continue
-        if pa.types.is_nested(field.type):
-            worth += _leaves(field)
-        elif pa.types.is_boolean(field.type) or len(rows) == 1:
-            continue
-        elif pc.count_distinct(taken(table.select([field.name]), rows)[0]).as_py() * 2 <= len(rows):
-            worth.append(field.name)
-    return worth
 
 
 def columns_with_nan(table: pa.Table) -> list[str]:
@@ -286,18 +244,3 @@ def _worth_statistics(schema: pa.Schema, with_nan: Collection[str]) -> list[str]
     """
     flat = [field.name for field in schema if not pa.types.is_nested(field.type)]
     return [name for name in flat if name not in with_nan]
-
-
-def _leaves(field: pa.Field) -> list[str]:
-    """Parquet's paths of the leaves below a field."""
-    kind = field.type
-    if pa.types.is_struct(kind):
-        below = [leaf for inner in kind for leaf in _leaves(inner)]
-    elif pa.types.is_list(kind):
-        below = [f"list.{leaf}" for leaf in _leaves(kind.value_field.with_name("element"))]
-    elif pa.types.is_map(kind):
-        key = ["key_value.key"]
-        below = key + [f"key_value.{leaf}" for leaf in _leaves(kind.item_field.with_name("value"))]
-    else:
-        return [field.name]
-    return [f"{field.name}.{leaf}" for leaf in below]

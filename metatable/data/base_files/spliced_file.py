@@ -17,8 +17,10 @@ import pyarrow.parquet as pq
 
 from metatable.data.base_files.base_file import read_groups
 from metatable.data.base_files.base_file_writer import FileForm, encoded_columns
+from metatable.data.base_files.encoding import Encoding
 from metatable.data.base_files.key_footer import GrownFilter, sound_ends, sound_filter
 from metatable.data.base_files.parquet import open_parquet
+from metatable.data.columns.schema import KEY_COLUMN
 from metatable.data.columns.schema_text import TableSchema
 from metatable.data.columns.stored_columns import (
     IDS_ARE_OURS,
@@ -31,6 +33,7 @@ from metatable.data.file_groups.slices import DataFile
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import HudiBloom
+from metatable.storage.parquet.fields import Meta
 from metatable.storage.parquet.footer import ToldChunk
 from metatable.storage.parquet.paged_file import PagedFile
 from metatable.storage.parquet.parts import Chunk, ParquetParts
@@ -40,6 +43,9 @@ from metatable.storage.store import Store
 __all__ = ["StoredParts", "stored_parts"]
 
 Chunks = Sequence[tuple[Chunk, ...]]
+
+_NO_CODEC = 0
+"""As Parquet numbers codecs."""
 
 _EMPTY_BYTES = 2000
 """Held of a column without rows, about."""
@@ -58,8 +64,8 @@ class StoredParts:
     """The chunks of each row group."""
     form: FileForm
     """How it was encoded, and chunks are that take the places of some of its own."""
-    dictionaries: tuple[str, ...]
-    """Leaves that are stored as dictionaries."""
+    encoding: Encoding
+    """How its columns are stored, and those are that take the places of some of them."""
 
     @property
     def unbounded(self) -> frozenset[str]:
@@ -107,26 +113,24 @@ class StoredParts:
 
     def changed(self, rows: pa.Table) -> tuple[Chunk, ...]:
         """Chunks of those columns of a row group that changed (of one row at least). Those that
-        are dictionaries in the file stay such."""
-        return self.encoded(rows, self.dictionaries)
+        are dictionaries in the file stay such, and those without a codec."""
+        return self.encoded(rows, self.encoding)
 
     def paged(self) -> PagedFile | None:
         """The same file as one of which single pages are read; None where these are not told.
         Raises CorruptError."""
         return PagedFile.of(self.parts, self.file.size_bytes, self.groups.__getitem__)
 
-    def encoded(
-        self, rows: pa.Table, dictionaries: Sequence[str] | None = None
-    ) -> tuple[Chunk, ...]:
+    def encoded(self, rows: pa.Table, encoding: Encoding | None = None) -> tuple[Chunk, ...]:
         """A row group of these rows, one at least, or those of its columns that are given."""
-        return _encoded(rows, self.form, dictionaries).chunks(0)
+        return _encoded(rows, self.form, encoding).chunks(0)
 
     def encoded_groups(
-        self, rows: pa.Table, sizes: Sequence[int], dictionaries: Sequence[str] = ()
+        self, rows: pa.Table, sizes: Sequence[int], encoding: Encoding | None = None
     ) -> list[tuple[Chunk, ...]]:
         """Chunks of some columns for row groups of these `sizes`, whose rows stand behind each
         other."""
-        parts = _encoded(rows, self.form, dictionaries, sizes)
+        parts = _encoded(rows, self.form, encoding or Encoding((), self.encoding.plain), sizes)
         return [parts.chunks(group) for group in range(len(sizes))]
 
     def words(self, keys: pa.Array, grown: GrownFilter | None) -> dict[str, str]:
@@ -163,16 +167,16 @@ def stored_parts(
     if told is None or not _is_alike(told[0], options, columns):
         yield None
         return
-    dictionaries = _dictionaries(told[1])
+    encoding = _encoding(told[1])
     texts = [one.name for one in schema_with_ids(columns) if pa.types.is_string(one.type)]
-    known = frozenset(dictionaries)
+    known = frozenset(encoding.dictionaries)
     coded = [name for name in texts if name in known and "." not in name]  # no path of parts
     with open_parquet(store, file, coded) as parquet:
         if IDS_ARE_OURS.encode() not in (parquet.metadata.metadata or {}):
             yield None  # others tell bounds of numbers beside a NaN, and one would be passed over
             return
         form = FileForm(options, columns, _unbounded(parquet.metadata, columns))
-        yield StoredParts(store, file, parquet, *told, form, dictionaries)
+        yield StoredParts(store, file, parquet, *told, form, encoding)
 
 
 def _legible(store: Store, file: DataFile) -> tuple[ParquetParts, Chunks] | None:
@@ -187,10 +191,13 @@ def _legible(store: Store, file: DataFile) -> tuple[ParquetParts, Chunks] | None
         return None
 
 
-def _dictionaries(groups: Chunks) -> tuple[str, ...]:
-    """Leaves that are stored as dictionaries, in the first row group at least."""
+def _encoding(groups: Chunks) -> Encoding:
+    """How leaves are stored in the first row group at least. Of a file whose keys have no codec
+    nobody has asked whether others are worth one."""
     first = groups[0] if groups else ()
-    return tuple(one.leaf.name for one in first if one.has_dictionary)
+    plain = {one.leaf.name for one in first if one.meta[Meta.CODEC] == _NO_CODEC}
+    dictionaries = tuple(one.leaf.name for one in first if one.has_dictionary)
+    return Encoding(dictionaries, frozenset() if KEY_COLUMN in plain else frozenset(plain))
 
 
 def _unbounded(footer: pq.FileMetaData, columns: TableSchema) -> frozenset[str]:
@@ -236,10 +243,10 @@ def _empty(columns: TableSchema, options: Options) -> ParquetParts:
 def _encoded(
     rows: pa.Table,
     form: FileForm,
-    dictionaries: Sequence[str] | None = None,
+    encoding: Encoding | None = None,
     sizes: Sequence[int] | None = None,
 ) -> ParquetParts:
-    body = encoded_columns(rows, form, dictionaries, sizes)
+    body = encoded_columns(rows, form, encoding, sizes)
     parts = ParquetParts.of_bytes(body)
     if parts is None:
         raise CorruptError("a footer in memory is longer than any that is read")
