@@ -239,7 +239,8 @@ class Store:
 
     def put_all(self, files: Mapping[str, bytes]) -> None:
         """`put` of each of some files of new names, in any order: those of a process that dies, or
-        of a call that raises, may be there in any part, and be empty."""
+        of a call that raises, may be there in any part, and be empty. So nobody may take one for
+        whole because it is there."""
         self._count("writes", len(files))
         self.counters.add("store.bytes_written", sum(map(len, files.values())))
         self.backend.put_all({_file(path): body for path, body in files.items()})

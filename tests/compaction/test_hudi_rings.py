@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -263,6 +266,29 @@ def test_what_a_late_hand_has_put_goes(table_uri: str, mend: Callable[[Table], A
     mend(table)
     assert names(table_uri) == [f"{FIRST_INSTANT}.hashing_meta"]
     equal(table)
+
+
+def test_a_ring_that_the_disk_does_not_take_has_no_name(
+    table_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever goes on takes one that is listed for whole."""
+    table, _ = filled(table_uri)
+    resize(table, SPLIT)
+    resized = load_newest(Store(table_uri, FAST))
+    assert resized is not None
+    shutil.rmtree(Path(table_uri, HASHING_FOLDER, PATH))
+
+    def full(handle: int) -> None:
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(StoreError, match="the disk takes no more"):
+            put_rings(Store(table_uri), resized, resized.steps[0])
+    assert not Path(table_uri, HASHING_FOLDER, PATH).exists()
+    put_rings(Store(table_uri), resized, resized.steps[0])
+    assert names(table_uri) == [f"{table.instant}.hashing_meta"]
 
 
 @pytest.mark.parametrize("sleep_before", ["begin", "put"])

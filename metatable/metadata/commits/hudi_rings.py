@@ -13,6 +13,7 @@ whatever becomes of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from metatable.data.config.options import Options
 from metatable.data.file_groups.hashing_metadata import HASHING_FOLDER
@@ -69,7 +70,8 @@ def _put(store: Store, step: Step, files: Mapping[str, bytes]) -> None:
     missing = {path: body for path, body in files.items() if path not in there}
     if not missing or _is_undone(store, step):
         return
-    store.put_all(missing)
+    puts = [partial(store.put, path, body) for path, body in missing.items()]
+    store.together(puts, writes=True)  # not `put_all`: what is listed here counts as put
     if _is_undone(store, step):
         store.delete_all(missing)
 
