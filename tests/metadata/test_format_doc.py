@@ -29,7 +29,14 @@ from metatable.metadata.commits import steps
 from metatable.metadata.hfiles import keys, payload
 from metatable.metadata.manifests import leases, manifest, plans
 from metatable.metadata.manifests.home import HOME
-from metatable.metadata.manifests.pages import PAGE_REFS, ROOT_REFS, HFileRef, PageRef, Part
+from metatable.metadata.manifests.pages import (
+    PAGE_REFS,
+    ROOT_KEY_BYTES,
+    ROOT_REFS,
+    HFileRef,
+    PageRef,
+    Part,
+)
 from metatable.metadata.partitions.bloom_filter import BloomFilterPartition
 from metatable.metadata.partitions.column_stats import ColumnStatsPartition
 from metatable.metadata.partitions.files import FilesPartition
@@ -209,6 +216,7 @@ def test_numbers_of_the_text_are_those_of_the_code() -> None:
     assert f"`format.writer` above {manifest.WRITER_FORMAT}." in TEXT
     assert f"at most {PAGE_REFS} references" in TEXT
     assert f"no more than {ROOT_REFS} references into it" in TEXT
+    assert f"more than {ROOT_KEY_BYTES:,} bytes of `first_key` and `last_key`" in TEXT
     assert f"seed 0x{keys.HUDI_SEED:016X}".lower() in TEXT.lower()
     assert f"the same {keys.PREFIX_CHARS} characters" in TEXT
     assert f"the same {keys.COLUMN_PARTITION_CHARS};" in TEXT

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from metatable.storage.errors import AccessError, StoreError
+from metatable.storage.errors import MetatableError
 
 __all__ = ["tidy"]
 
@@ -20,11 +20,11 @@ _log = logging.getLogger("metatable.metadata")
 
 
 def tidy(what: str, call: Callable[[], object]) -> bool:
-    """Whether `call` did its work; where the store does not do it, that is logged. `what`: what is
-    left then."""
+    """Whether `call` did its work; where it does not, for whatever reason, that is logged. `what`:
+    what is left then."""
     try:
         call()
-    except (AccessError, StoreError) as error:
+    except MetatableError as error:
         _log.warning("left to the next writer: %s: %s", what, error)
         return False
     return True

@@ -25,6 +25,7 @@ from metatable.storage.store import Store
 
 __all__ = [
     "PAGE_REFS",
+    "ROOT_KEY_BYTES",
     "ROOT_REFS",
     "HFileRef",
     "PageRef",
@@ -41,7 +42,10 @@ PAGE_REFS = 256
 
 ROOT_REFS = 64
 """How many references a root holds itself: every version puts them again, and whoever asks for the
-newest one reads them. This bounds them to some 30 kB."""
+newest one reads them. This bounds them to some 30 kB, where keys are not long."""
+
+ROOT_KEY_BYTES = 16 << 10
+"""How many bytes of keys these have at most: an index may keep keys as they are, and long ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +163,17 @@ def made_pages(
 ) -> tuple[tuple[PageRef, ...], dict[str, bytes]]:
     """New pages holding `refs`, and what has to be put for them before a root is that
     has them and `others`; `prefix` tells their owner."""
-    if 0 < len(refs) <= ROOT_REFS - sum(len(page.refs) for page in others):
+    if refs and _has_room([*refs, *(ref for page in others for ref in page.refs)]):
         return (PageRef("", "", len(refs), _newest(refs), tuple(refs)),), {}
     chunks = [refs[start : start + PAGE_REFS] for start in range(0, len(refs), PAGE_REFS)]
     made = [_made_page(partition, chunk, prefix) for chunk in chunks]
     return tuple(page for page, _ in made), {page.path: raw for page, raw in made}
+
+
+def _has_room(refs: Sequence[HFileRef]) -> bool:
+    """Whether a root may hold all of these."""
+    keys = sum(len(ref.first_key) + len(ref.last_key) for ref in refs)
+    return len(refs) <= ROOT_REFS and keys <= ROOT_KEY_BYTES
 
 
 def read_page(store: Store, page: PageRef) -> tuple[HFileRef, ...]:

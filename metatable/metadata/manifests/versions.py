@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 _ROOT = re.compile(r"[0-9]{20}\.json")
+_NONCE_CHARS = 32
 
 
 def load_newest(store: Store) -> Manifest | None:
@@ -151,9 +152,11 @@ def put_hint(store: Store, manifest: Manifest) -> None:
 
 
 def _hinted(store: Store) -> tuple[int | None, bytes]:
-    """(version, nonce) as the hint has them; writers below format 5 tell no nonce."""
+    """(version, nonce) as the hint has them; writers below format 5 tell no nonce. Part of one is
+    what a writer who died has left (`Store.jot`), and many roots have that."""
     version, _, nonce = (store.get(f"{HOME}/manifest/latest") or b"").partition(b" ")
-    return int(version) if version.isdigit() and len(version) <= 20 else None, nonce
+    is_told = version.isdigit() and len(version) <= 20 and len(nonce) in (0, _NONCE_CHARS)
+    return int(version) if is_told else None, nonce
 
 
 def _listed(store: Store) -> tuple[int | None, list[Any]]:

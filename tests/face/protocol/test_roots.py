@@ -26,6 +26,7 @@ from metatable.metadata.commits.change import Change
 from metatable.metadata.commits.commit import publish
 from metatable.metadata.manifests.manifest import READER_OF_OWN_REFS, version_path
 from metatable.metadata.manifests.owner import Owner
+from metatable.metadata.manifests.pages import ROOT_KEY_BYTES
 from metatable.metadata.manifests.sealed import seal, unseal
 from metatable.metadata.manifests.versions import load_newest
 from metatable.metadata.partitions.snapshot import Snapshot
@@ -106,6 +107,27 @@ def test_the_newest_version_is_found_whatever_the_hint_says(one: Table, hint: by
     assert path.read_bytes() == f"6 {newest(one).nonce}".encode()
 
 
+def test_a_folder_in_the_hint_s_place_is_no_commit_s_loss(one: Table) -> None:
+    hint = Path(one.uri, ".hoodie/metatable/manifest/latest")
+    hint.unlink()
+    hint.mkdir()
+    for v in range(2):
+        version = one.upsert(arrow(rows(0, 3, v))).version
+        assert metatable.open(one.uri, storage_options=FAST).version == version
+    assert one.verify().findings == ()
+
+
+@pytest.mark.parametrize("part", [1, 31, 33])
+def test_part_of_a_nonce_is_no_nonce(one: Table, part: int) -> None:
+    """As a writer leaves it who dies while he writes it: other roots may have that as well."""
+    path = Path(one.uri, ".hoodie/metatable/manifest/latest")
+    path.write_bytes(f"{one.version} {newest(one).nonce}0".encode()[: part - 33 or None])
+    cache.clear()
+    store, backend = watched(one.uri)
+    assert load_newest(store) == newest(one)
+    assert ".hoodie/metatable/manifest" in backend.paths("list")
+
+
 def test_a_root_that_is_cleaned_between_its_listing_and_its_reading_is_no_damage(
     one: Table,
 ) -> None:
@@ -135,6 +157,23 @@ def test_a_file_beside_the_roots_with_digits_of_another_kind_is_passed_over(
     (folder / name).write_bytes(b"{}")
     (folder / "latest").unlink()
     assert metatable.open(one.uri, storage_options=FAST).version == one.version
+
+
+def test_long_keys_are_not_in_roots(table_uri: str) -> None:
+    """An index that keeps keys as they are tells the first and the last of each file."""
+    options = {"record_key_form": "plain", "upkeep_files": 0}
+    schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
+    table = metatable.create(
+        table_uri, schema, key="id", options=options, storage_options=FAST, index="record"
+    )
+    keys = [f"{number:05}{number % 10}" + "k" * 3000 for number in range(8)]
+    for number, key in enumerate(keys):
+        table.insert(pa.table({"id": [key], "v": [number]}))
+        own = [len(one.first_key) + len(one.last_key) for one in newest(table).own_refs]
+        assert sum(own) <= ROOT_KEY_BYTES
+    assert [*newest(table).page_files]
+    assert table.read_keys(keys)["v"].to_pylist() == [*range(8)]
+    assert table.verify().findings == ()
 
 
 def test_a_root_holds_no_more_references_than_it_may(table_uri: str) -> None:
