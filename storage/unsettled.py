@@ -9,7 +9,9 @@ whatever a crash of the machine leaves, nothing is there without what was to be 
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,8 +23,17 @@ from metatable.storage.together import at_once
 
 __all__ = ["Unsettled", "settle_path"]
 
+_NO_SUCH_CALL = (errno.EINVAL, errno.EBADF)
+"""What file systems say of folders that settle no folder by itself: of some servers, or in the
+user's own programs. Nothing is to be had of them, and names are as safe there as they can be."""
+
 _QUICK_SECONDS = 0.001
 """What a disk that does not take its time needs for one: less than threads for the others."""
+
+
+class _NotAskedError(OSError):
+    """The disk has not been asked, as the system did not open what is to settle. So it has told
+    nothing, and is asked by the next who waits."""
 
 
 class Unsettled:
@@ -38,7 +49,7 @@ class Unsettled:
         self._paths: dict[str, None] = {}
         self._adding, self._settling = Lock(), Lock()
         self._failed: OSError | None = None
-        """What was met while nobody waited: a disk may tell it once only."""
+        """What the disk said while nobody waited: it may say so once only."""
         self.is_quick = False
         """Whether the disk took no time when it last settled something, as `settle_in_turn` told:
         then who writes two files loses more by a thread than by waiting for one after the other."""
@@ -71,7 +82,7 @@ class Unsettled:
                     self._paths = paths | self._paths
                 if not (nobody_waits and isinstance(error, OSError)):
                     raise
-                self._failed = error
+                self._failed = None if isinstance(error, _NotAskedError) else error
 
     def settle_in_turn(self, calls: Sequence[Callable[[], object]]) -> None:
         """Calls that each wait for the disk, one after the other; from one on that took long the
@@ -104,9 +115,13 @@ def settle_path(path: str) -> None:
         handle = os.open(path, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
         return
+    except OSError as error:
+        raise _NotAskedError(error.errno, error.strerror, path) from error
     try:
         os.fsync(handle)
     except OSError as error:
+        if error.errno in _NO_SUCH_CALL and stat.S_ISDIR(os.fstat(handle).st_mode):
+            return
         error.filename = path
         raise
     finally:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from metatable.storage import local_files, unsettled
-from metatable.storage.errors import StoreError
+from metatable.storage.errors import MetatableError, StoreError
 from metatable.storage.store import Store
 from metatable.storage.unsettled import Unsettled
 
@@ -291,6 +291,70 @@ def test_what_a_disk_says_while_nobody_waits_is_told_to_who_does(
     assert store.get("b/next") is None
     store.put("b/next", b"2")
     assert store.get("b/next") == b"2"
+
+
+def test_what_no_disk_was_asked_while_nobody_waited_is_told_to_nobody(
+    store: Store, log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a process with too many open files: it has some to spare again, and another one waits."""
+    assert store.create("a/soon", b"1", soon=True)
+    tried = threading.Event()
+    system = os.open
+
+    def full(path: str, *how: int) -> int:
+        if not tried.is_set():
+            tried.set()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return system(path, *how)
+
+    monkeypatch.setattr(os, "open", full)
+    store.begin_to_settle()
+    assert tried.wait(60)
+    store.put("b/next", b"2")
+    assert log.index("fsync a/soon") < log.index("fsync a") < log.index("name b/next")
+
+
+def test_what_the_system_does_not_open_is_told_to_who_waits(
+    store: Store, log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store.create("a/soon", b"1", soon=True)
+
+    def full(path: str, *_: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", full)
+        with pytest.raises(StoreError, match=r"too many files are open.* path='a/soon'"):
+            store.settle()
+    store.settle()
+    assert log[-2:] == ["fsync a/soon", "fsync a"]
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EBADF])
+def test_where_folders_are_not_settled_files_are(
+    store: Store, log: list[str], monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Some file systems know no such call: there names cannot be made safer."""
+    fsync = os.fsync
+
+    def no_folders(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(code, os.strerror(code))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", no_folders)
+    store.put("c/1", b"1")
+    assert store.create("c/2", b"2", soon=True)
+    store.put_all({"c/3": b"3"})
+    assert {store.get(f"c/{number}") for number in (1, 2, 3)} == {b"1", b"2", b"3"}
+    assert "fsync c/2" in log
+
+    def no_files(handle: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", no_files)
+    with pytest.raises(MetatableError):
+        store.put("c/4", b"4")
 
 
 def test_who_waits_and_is_told_is_told_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
