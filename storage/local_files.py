@@ -390,7 +390,8 @@ class LocalFiles:
         without an error has renamed it."""
         staged = os.path.join(self._temporary, f"{uuid.uuid4().hex}.tmp")
         with self._asking(path):
-            raw = _again(self._temporary, lambda: _StagedFile(staged, lambda: self._asking(path)))
+            make = partial(_StagedFile, staged, lambda: self._asking(path))
+            raw = _again(self._temporary, make, self._settle_folder)
         with io.BufferedWriter(raw, _WRITTEN_BYTES) as file:
             left = True
             try:

@@ -120,6 +120,19 @@ def test_new_folder_is_durable_in_the_folder_that_holds_it(
     assert told[-1] == ("fsync folder", "a")
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names of handles are unknown here")
+@pytest.mark.parametrize("verb", LASTING)
+def test_folders_that_hold_a_new_root_are_durable_too(
+    tmp_path: Path, verb: str, log: list[tuple[str, str]]
+) -> None:
+    """Or all that was answered for may be gone with them."""
+    WRITES[verb](Store(tmp_path / "far" / "root"))
+    made = [name for call, name in log if call == "mkdir"]
+    assert made[:2] == ["far", "root"]
+    settled = [name for call, name in log if call == "fsync folder"]
+    assert {tmp_path.name, *made} - {"tmp"} <= {*settled}
+
+
 def test_without_durability_nothing_is_synced(tmp_path: Path, log: list[tuple[str, str]]) -> None:
     store = Store(tmp_path, {"durable": "false"})
     for write in WRITES.values():
