@@ -34,6 +34,10 @@ __all__ = [
 ]
 
 
+_MOST_CHARS = 8192
+"""Of one fact in a message: twice the longest path."""
+
+
 class MetatableError(Exception):
     """Base of everything that metatable raises on purpose."""
 
@@ -111,7 +115,15 @@ def in_short(error: BaseException) -> str:
 
 
 def _spell(facts: dict[str, Any]) -> str:
-    return " ".join(f"{name}={value!r}" for name, value in facts.items())
+    return " ".join(f"{name}={_cut(repr(value))}" for name, value in facts.items())
+
+
+def _cut(text: str) -> str:
+    """What a person reads of it: all of a path or a way out, not of a file that was given as one.
+    Whole it is in the error's `facts`."""
+    if len(text) <= _MOST_CHARS:
+        return text
+    return f"{text[: _MOST_CHARS // 2]}… ({len(text):,} characters)"
 
 
 def _rebuild(kind: type[MetatableError], what: str, facts: dict[str, Any]) -> MetatableError:
