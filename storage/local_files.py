@@ -457,7 +457,8 @@ class LocalFiles:
 
 
 class _StagedFile(io.FileIO):
-    """A file that is being written: what the system says to a write is told like the rest."""
+    """A file that is being written: what the system says to a write is told like the rest, and so
+    is what it says at the end, where some servers tell first that they are full."""
 
     def __init__(self, path: str, asking: Callable[[], Any]) -> None:
         super().__init__(path, "xb")
@@ -466,6 +467,10 @@ class _StagedFile(io.FileIO):
     def write(self, data: Any) -> int:
         with self._asking():
             return super().write(data)
+
+    def close(self) -> None:
+        with self._asking():
+            super().close()
 
 
 def _again(

@@ -10,7 +10,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -457,6 +457,26 @@ def files_of_at_most(size_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names of handles are unknown here")
+@pytest.mark.parametrize("verb", ["put", "sink"])
+def test_what_the_system_says_to_the_end_of_a_file_is_told(
+    store: Store, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("a/first", b"")
+    give = getattr(os, STEPS[verb])
+
+    def closed_by_another(source: str, target: str) -> None:
+        give(source, target)
+        for handle in os.listdir("/proc/self/fd"):
+            with suppress(OSError):
+                if os.readlink(f"/proc/self/fd/{handle}") in (source, target):
+                    os.close(int(handle))
+
+    monkeypatch.setattr(os, STEPS[verb], closed_by_another)
+    with pytest.raises(StoreError, match=r"path='a/b' .*Bad file descriptor"):
+        WRITES[verb](store)
 
 
 @pytest.mark.parametrize("size", [20_000, 1 << 20])
