@@ -65,8 +65,16 @@ class BucketSizes:
             expected = ["middle"] if engine == EXTENDIBLE else list(CUTS)
             raise UsageError("a bucket is not cut there", cut=self.cut, expected=expected)
 
-    def tasks(self, snapshot: Snapshot, planned: Collection[str]) -> list[ResizeTask]:
-        """What is due in partitions that are not `planned` already."""
+    def tasks(
+        self,
+        snapshot: Snapshot,
+        planned: Collection[str],
+        *,
+        only_stored: bool = False,
+        merges: bool = True,
+    ) -> list[ResizeTask]:
+        """What is due in partitions that are not `planned` already. `only_stored`: in which each
+        bucket has a file; `merges`: not splits alone."""
         files = snapshot.slices()
         asked = {
             path: rows
@@ -75,7 +83,8 @@ class BucketSizes:
         }
         found: list[_Due] = []
         for rows, ring in zip(asked.values(), each_ring(snapshot, [*asked]), strict=True):
-            found += self._in_ring(snapshot, ring, files.take(rows))
+            own = self._in_ring(snapshot, ring, files.take(rows), only_stored)
+            found += (one for one in own if one.is_split or merges)
         found.sort(key=lambda one: -one.size_bytes if one.is_split else one.size_bytes)
         found.sort(key=lambda one: not one.is_split)
         return list(self._bounded(found))
@@ -100,7 +109,9 @@ class BucketSizes:
                 paths.add(one.partition_path)
                 yield task
 
-    def _in_ring(self, snapshot: Snapshot, ring: Ring, files: FileSystemView) -> Iterator[_Due]:
+    def _in_ring(
+        self, snapshot: Snapshot, ring: Ring, files: FileSystemView, only_stored: bool
+    ) -> Iterator[_Due]:
         """What is due in one table partition: splits of large buckets, merges of small
         neighbours."""
         rows = pc.index_in(ring.file_ids, value_set=files.file_ids()).fill_null(-1).to_numpy()
@@ -109,7 +120,7 @@ class BucketSizes:
         for number in np.flatnonzero((sizes > self.split_above) & ~waits).tolist():
             split = partial(self._split, snapshot, ring, number, files[int(rows[number])])
             yield _Due(ring.metadata.partition_path, int(sizes[number]), True, split)
-        small = (sizes < self.merge_below) & ~waits
+        small = (sizes < self.merge_below) & ~waits & ((rows >= 0) | (not only_stored))
         for number in np.flatnonzero(small).tolist():
             other = ring.next_of(number)
             if other is not None and small[number] and small[other]:

@@ -89,14 +89,14 @@ class ScheduleResize(Service[ResizePlan]):
             raise UsageError("how writers go on", found=self.way, expected=WAYS)
         self.sizes.check(snapshot.options.bucket_engine)
         planned = planned_paths(snapshot)
-        due = self.sizes.tasks(snapshot, planned)
+        merges = self.way != VIRTUAL_LOG
+        due = self.sizes.tasks(snapshot, planned, only_stored=True, merges=merges)
         groups = [(one.partition_path, node.file_id) for one in due for node in one.before]
         there = _current(snapshot, groups)
         tasks = [
             one
             for one in due
-            if (one.is_split or self.way != VIRTUAL_LOG)
-            and all((one.partition_path, node.file_id) in there for node in one.before)
+            if all((one.partition_path, node.file_id) in there for node in one.before)
         ]
         return ResizePlan(tuple(tasks)) if tasks else none_due(self.sizes, planned)
 

@@ -100,6 +100,20 @@ def delete(table: Table, model: Model, given: Sequence[dict[str, Any]]) -> None:
     table.delete(arrow(given))
 
 
+def test_what_cannot_wait_takes_up_no_bound(table_uri: str) -> None:
+    """Buckets without a file, of no bytes, would be the first to be merged: they stand aside, and
+    are no neighbours of those that have one."""
+    table = made(table_uri, count=4)
+    table.insert(arrow([row for row in rows(0, 1) if row["city"] == "sf"] or rows(0, 1)))
+    table.insert(arrow([{**row, "city": "Ulm"} for row in rows(100, 160)]))
+    limits: dict[str, Any] = {"merge_below": 1 << 20, "split_above": 1 << 30, "most_partitions": 1}
+    for left in (2, 1):
+        assert "merges in 1 partitions" in str(table.resize_buckets(**limits, writers=DUAL_WRITE))
+        assert sum(one.partition_path == "city=Ulm" for one in table.files()) == left
+    assert "no bucket to resize" in str(table.resize_buckets(**limits, writers=DUAL_WRITE))
+    assert table.verify().findings == ()
+
+
 def serve(table: Table, service: Any, store: Store | None = None) -> ServiceResult:
     return execute(store or Store(table.uri, FAST), LocalEngine(1), service)
 
