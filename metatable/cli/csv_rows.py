@@ -221,7 +221,7 @@ def _text(head: bytes) -> str:
 
 
 def _parsing(delimiter: str) -> pa.csv.ParseOptions:
-    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
         raise UsageError("not a delimiter", found=delimiter, expected="one character")
     return pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 

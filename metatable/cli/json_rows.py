@@ -39,6 +39,11 @@ LONGEST_LINE = 256 << 20
 WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Numbers that JSON has no word for, as texts."""
 
+MOST_LEVELS = 100
+"""How deep a value may be whose type is guessed: as deep as Arrow reads one of Parquet."""
+
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+
 _WORD = re.compile(rb'"(?:NaN|-?Infinity)"')
 
 
@@ -64,6 +69,8 @@ class Asked:
     chosen: Chosen | None = None
     """Which of the first line's fields are read: others may be in any line, and hold anything.
     None: all."""
+    replaces: bool = False
+    """The rows take the place of all others: an input without a line is refused."""
 
 
 @dataclass(slots=True)
@@ -140,6 +147,7 @@ class _Reader:
         return pa.schema(fields)
 
     def _guessed(self, block: bytes, known: pa.Schema | None) -> pa.Schema:
+        self._refuse_deep(block)
         read_as = None if known is None else pa.schema([_read_as(one) for one in known])
         try:
             guessed = _read(block, read_as, "infer").schema
@@ -151,6 +159,13 @@ class _Reader:
         if known is None:
             return guessed
         return pa.schema([one.with_type(_mapped(one.type, _no_moment)) for one in guessed])
+
+    def _refuse_deep(self, block: bytes) -> None:
+        """A type that is guessed is as deep as the text: whoever goes through it calls himself as
+        often, Arrow too, which ends the process."""
+        for offset, line in enumerate(block.split(b"\n")):
+            if line.count(b"[") + line.count(b"{") > MOST_LEVELS and _levels(line) > MOST_LEVELS:
+                raise self._wrong("more levels", offset, f"{MOST_LEVELS} levels at most")
 
     def _batch(self, block: bytes) -> pa.RecordBatch:
         assert self.schema is not None
@@ -289,6 +304,9 @@ def read(stream: IO[bytes], asked: Asked, file: str) -> tuple[pa.Schema, Iterato
     reader = _Reader(stream, file, asked)
     batches = reader.batches()
     first = next(batches, None)
+    if first is None and asked.replaces:
+        expected = "an object a line; to empty a table, a CSV file of its header alone"
+        raise UsageError("no line is there", file=file, expected=expected)
     if first is None:
         empty = asked.schema if asked.schema is not None else pa.schema([])
         names = empty.names if asked.chosen is None else asked.chosen(empty.names)
@@ -299,6 +317,13 @@ def read(stream: IO[bytes], asked: Asked, file: str) -> tuple[pa.Schema, Iterato
         yield from batches
 
     return first.schema, rest()
+
+
+def _levels(line: bytes) -> int:
+    """How deep a line of JSON is."""
+    marks = np.frombuffer(_TEXT.sub(b"", line), np.uint8)
+    steps = np.isin(marks, list(b"[{")).astype(np.int64) - np.isin(marks, list(b"]}"))
+    return int(steps.cumsum().max(initial=0))
 
 
 def _replaced(batch: pa.RecordBatch, told: dict[str, dict[int, float]]) -> pa.RecordBatch:

@@ -71,6 +71,8 @@ class Given:
     """What stands for null in CSV."""
     chosen: Chosen | None = None
     """Which of a file's columns are read; None: all."""
+    replaces: bool = False
+    """The rows take the place of all others: what tells nothing at all is refused."""
 
 
 @contextmanager
@@ -81,10 +83,11 @@ def given_rows(
     absent: Absent = Absent.NULL,
     version: int | None = None,
     told_by: ToldBy | None = None,
+    replaces: bool = False,
 ) -> Iterator[pa.RecordBatchReader]:
     """The rows of `args.rows`, or the keys of `args.key`, for one pass, in the types that columns
     have in this version (None: the newest). With `told_by` only the columns that tell which rows
-    they are: others may hold anything. Raises UsageError."""
+    they are: others may hold anything. `replaces`: as of `Given`. Raises UsageError."""
     keys = getattr(args, "key", None)
     if bool(keys) == bool(args.rows):
         raise UsageError("which rows?", expected="files, - for standard input, or --key")
@@ -103,6 +106,7 @@ def given_rows(
         delimiter=args.delimiter,
         nulls=args.null or ("",),
         chosen=None if told_by is None else partial(told_by, options),
+        replaces=replaces,
     )
     with _stream(args.rows, given, shown) as reader:
         yield reader
@@ -214,6 +218,8 @@ class _OpenFile:
 def _opened(path: str, given: Given, files: ExitStack) -> _OpenFile:
     """The file of this name, closed with `files`. Raises UsageError."""
     form, packed = _form(path, given), packing_of(path)
+    if packed and os.path.isfile(path) and not _size(path):  # no bytes are no packed nothing
+        raise UsageError("an empty file", file=path, expected=f"{packed}, or another name")
     raw = files.enter_context(_bytes_of(path))
     if form == "parquet":
         return _parquet(_seekable(raw, files), path, given.chosen)
@@ -229,7 +235,9 @@ def _opened(path: str, given: Given, files: ExitStack) -> _OpenFile:
         files.callback(read.close)
         rows: Iterator[pa.RecordBatch] = read
     else:
-        asked = json_rows.Asked(given.schema, given.required, given.absent, given.chosen)
+        asked = json_rows.Asked(
+            given.schema, given.required, given.absent, given.chosen, given.replaces
+        )
         schema, rows = json_rows.read(io.BufferedReader(stream), asked, path)
 
     def tell() -> float:

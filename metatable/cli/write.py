@@ -134,7 +134,7 @@ def _insert_overwrite(args: argparse.Namespace) -> int:
 
     table, note = open_table(args), _note(args)
     with at_work("insert-overwrite", args) as shown:
-        with given_rows(args, table, shown) as rows:
+        with given_rows(args, table, shown, replaces=args.by == "table") as rows:
             if not args.dry_run:
                 done: Any = table.insert_overwrite(rows, by=args.by, note=note)
             else:

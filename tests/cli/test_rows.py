@@ -223,6 +223,62 @@ def test_bad_rows_are_refused_with_file_and_line(
     assert metatable.open(rides).version == 1
 
 
+@pytest.mark.parametrize("depth", [101, 600, 20_000])
+@pytest.mark.parametrize("field", ["q", "other"])
+@pytest.mark.parametrize(("opens", "closes"), [("[", "]"), ('{"a":', "}")], ids=["list", "object"])
+def test_what_is_nested_too_deep_to_be_guessed_is_refused(
+    run: Words, rides: str, tmp_path: Path, depth: int, field: str, opens: str, closes: str
+) -> None:
+    """Arrow goes down types by calling itself, and the process ends where its stack does."""
+    deep = f'{{"id": "b", "{field}": {opens * (depth - 1)}[]{closes * (depth - 1)}}}'
+    path = write(tmp_path / "a.jsonl", '{"id": "a", "q": null}\n' + deep)
+    for words in (("upsert", rides, path), ("tag", rides, path)):
+        run(*words, code=2)
+        assert f"file='{path}' line=2 expected='100 levels at most'" in run.told.err
+    run("create", str(tmp_path / "new"), "--like", path, "--key", "id", code=2)
+    assert "100 levels at most" in run.told.err
+    assert metatable.open(rides).version == 1
+
+
+def test_brackets_in_texts_are_no_levels(run: Words, rides: str, tmp_path: Path) -> None:
+    text = "[{" * 200 + '\\"' + "[" * 200
+    path = write(
+        tmp_path / "a.jsonl", '{"id": "a", "q": "' + text + '", "r": [' + "[1]," * 200 + "[2]]}"
+    )
+    run("create", str(tmp_path / "new"), "--like", path, "--key", "id")
+    run("upsert", str(tmp_path / "new"), path)
+    [row] = held(str(tmp_path / "new"))
+    assert row["q"].count("[") == 400
+    assert len(row["r"]) == 201
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "zst"])
+def test_a_packed_file_without_a_byte_is_no_file_without_rows(
+    run: Words, rides: str, tmp_path: Path, suffix: str
+) -> None:
+    path = write(tmp_path / f"a.jsonl.{suffix}", "")
+    run("upsert", rides, path, code=2)
+    assert "an empty file" in run.told.err
+
+
+def test_lines_that_are_none_replace_no_table(run: Words, rides: str, tmp_path: Path) -> None:
+    """As what a call that failed hands on."""
+    run("insert", rides, write(tmp_path / "a.jsonl", '{"id": "a"}'))
+    empty = write(tmp_path / "b.jsonl", "\n")
+    run("insert-overwrite", rides, empty, "--by", "table", code=2)
+    assert "no line is there" in run.told.err
+    assert [row["id"] for row in held(rides)] == ["a"]
+    run("insert-overwrite", rides, empty)
+    assert [row["id"] for row in held(rides)] == ["a"]
+    run("insert-overwrite", rides, write(tmp_path / "c.csv", "id\n"), "--by", "table")
+    assert held(rides) == []
+
+
+def test_nul_is_no_delimiter(run: Words, rides: str, tmp_path: Path) -> None:
+    run("upsert", rides, write(tmp_path / "a.csv", "id\na\n"), "--delimiter", "\0", code=2)
+    assert "not a delimiter" in run.told.err
+
+
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_of_decimals_as_texts_none_becomes_another_one(
     run: Words, table_uri: str, tmp_path: Path, form: str
