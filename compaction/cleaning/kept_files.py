@@ -19,6 +19,7 @@ from metatable.compaction.checks.kept_versions import undone_by
 from metatable.data.file_groups.slices import DataFile, LogFile
 from metatable.metadata.manifests.manifest import Manifest
 from metatable.metadata.manifests.pages import HFileRef, PageRef, read_page
+from metatable.metadata.manifests.sharing import sharing
 from metatable.metadata.manifests.versions import load_newest, load_version
 from metatable.metadata.partitions.snapshot import Snapshot
 from metatable.storage.arrays import Bools, UInt64s
@@ -40,11 +41,11 @@ class Kept:
     def __init__(self, store: Store, newest: Manifest, oldest: int) -> None:
         self.store, self.newest, self.oldest = store, newest, oldest
         versions = range(oldest, newest.version)
-        self.roots = [*in_order_far(store, self._root, versions), newest]
+        self.roots = [*sharing(in_order_far(store, self._root, versions)), newest]
         self._paths: UInt64s | None = None
         self._rings: KeptRings | None = None
         pinned = {one.version for one in newest.pins.values() if one.version < oldest}
-        self.pinned = [*in_order_far(store, self._root, sorted(pinned))]
+        self.pinned = [*sharing(in_order_far(store, self._root, sorted(pinned)))]
         """Roots of savepoints that are older."""
         self.saved = frozenset(one.version for one in newest.pins.values())
         every = [*self.pinned, *self.roots]
