@@ -21,6 +21,7 @@ from metatable.metadata.manifests.home import HOME
 from metatable.metadata.manifests.manifest import Manifest, saved_path, version_path
 from metatable.metadata.manifests.pages import HFileRef, PageRef, all_refs, decoded_page, read_page
 from metatable.metadata.manifests.sealed import checksum
+from metatable.metadata.manifests.sharing import shared
 from metatable.metadata.manifests.versions import root_place
 from metatable.metadata.partitions.rings import RingsPartition
 from metatable.metadata.partitions.snapshot import Snapshot
@@ -55,9 +56,10 @@ class Versions:
         asked = sorted(pinned.union(kept) - {newest.version})
         places = [root_place(one, newest.oldest) for one in asked]
         roots_of = in_order_far(store, partial(_root_at, store), places)
+        last = newest
         for version, found in zip(asked, roots_of, strict=True):
             if isinstance(found, Manifest):
-                roots[version] = found
+                last = roots[version] = shared(found, last)
             else:
                 lost[version] = found
         for version in sorted(one for one in pinned if one >= newest.oldest):

@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from metatable.metadata.manifests.manifest import Manifest
 from metatable.metadata.manifests.pages import PageRef
 
-__all__ = ["sharing"]
+__all__ = ["shared", "sharing"]
 
 _NAMES = tuple(one.name for one in fields(Manifest))
 
@@ -22,11 +22,12 @@ def sharing(roots: Iterable[Manifest]) -> Iterator[Manifest]:
     """Equal roots, of which each has what equals a part of the one before it from that one."""
     before: Manifest | None = None
     for root in roots:
-        before = root if before is None else _shared(root, before)
+        before = root if before is None else shared(root, before)
         yield before
 
 
-def _shared(root: Manifest, before: Manifest) -> Manifest:
+def shared(root: Manifest, before: Manifest) -> Manifest:
+    """An equal root, which has what equals a part of another one from that one."""
     held = {name: getattr(before, name) for name in _NAMES}
     same = {name: one for name, one in held.items() if one == getattr(root, name)}
     return replace(root, **{"pages": _pages(root, before)} | same)
