@@ -179,7 +179,8 @@ class CarryOutResize(Service[WaitingPlan]):
             children += task.children(plan.way, self.instant) if stands else ()
         parents = {(one.partition_path, name) for one in stand for name in one.parents}
         planned = {group: one.planned for group, one in waits.items() if group in parents}
-        told = _as_resize(snapshot, stand)
+        sizes = {group: one.size_bytes for group, one in waits.items()}
+        told = _as_resize(snapshot, stand, sizes)
         return WaitingPlan(told, planned, tuple(children), tuple(left))
 
     def work(
@@ -226,8 +227,10 @@ def _current(snapshot: Snapshot, groups: Iterable[_Group]) -> dict[_Group, FileS
     return {group: one for group, one in zip(asked, slices, strict=True) if one}
 
 
-def _as_resize(snapshot: Snapshot, tasks: Sequence[PlannedTask]) -> ResizePlan:
-    """By nodes of the rings as they are."""
+def _as_resize(
+    snapshot: Snapshot, tasks: Sequence[PlannedTask], sizes: Mapping[_Group, int]
+) -> ResizePlan:
+    """By nodes of the rings as they are. `sizes`: bytes of their file groups."""
     paths = [*dict.fromkeys(one.partition_path for one in tasks)]
     nodes = {
         (path, node.file_id): node
@@ -238,5 +241,6 @@ def _as_resize(snapshot: Snapshot, tasks: Sequence[PlannedTask]) -> ResizePlan:
     for task in tasks:
         asked = [(task.partition_path, one) for one in task.parents]
         before = tuple(nodes[one] for one in asked if one in nodes)
-        told.append(ResizeTask(task.partition_path, task.seq_no, before, task.nodes))
+        size_bytes = sum(sizes[one] for one in asked)
+        told.append(ResizeTask(task.partition_path, task.seq_no, before, task.nodes, size_bytes))
     return ResizePlan(tuple(told))
