@@ -151,14 +151,15 @@ def _check_label(label: str) -> None:
 
 
 def _pin(snapshot: Snapshot, version: int | None) -> Pin:
-    """The version that made the last commit of `version`'s content, or, where that is not kept, a
-    later one of the same commits."""
+    """The version that made the last commit of `version`'s content, or, where that is not kept, or
+    something waited in it, a later one of the same commits."""
     store, newest = snapshot.store, snapshot.manifest
     asked = newest if version in (None, newest.version) else _kept(snapshot, version)
     if asked.last_commit is None:
         raise UsageError("there is no commit to keep", version=asked.version, path=store.uri)
     made, instant = asked.last_commit
     kept = made if newest.keeps(made) else _first_kept(newest, asked, instant)
+    kept = _first_done(snapshot, kept, asked)
     if instant in newest.withdrawn or (kept != made and is_undone(store, newest, kept)):
         raise StaleError("this version was undone", version=asked.version)
     return Pin(kept, instant)
@@ -170,6 +171,19 @@ def _first_kept(newest: Manifest, asked: Manifest, instant: str) -> int:
     has come since the table last went back. Who asks again gets the same one."""
     saved = [one.version for one in newest.pins.values() if one.instant == instant]
     return min(saved, default=max(newest.oldest, asked.restored_at))
+
+
+def _first_done(snapshot: Snapshot, kept: int, asked: Manifest) -> int:
+    """The first version from this one on, up to the one that was asked for, of the same commits and
+    in which nothing scheduled waits any more; this one, where something waits in all."""
+    if asked.compactions:
+        return kept
+    store, oldest = snapshot.store, snapshot.manifest.oldest
+    later = (load_version(store, one, oldest) for one in range(kept, asked.version))
+    is_done = (
+        one.version for one in later if not one.compactions and one.last_commit == asked.last_commit
+    )
+    return next(is_done, asked.version)
 
 
 def _kept(snapshot: Snapshot, version: int | None) -> Manifest:

@@ -892,6 +892,31 @@ def test_savepoints_wait_until_none_waits(table_uri: str) -> None:
     assert read_by_hudi(table_uri) == scanned(table)
 
 
+def test_a_savepoint_keeps_the_version_in_which_what_waited_is_done(table_uri: str) -> None:
+    """In the one that its commit has made a compaction waits; where nobody commits any more, no
+    other one is to be had."""
+    table, model = filled(table_uri)
+    plan = scheduled(table)
+    upsert(table, model, rows(10, 20, 5))
+    commit = table.instant
+    serve(table, CompactLogs(plan))
+    done = table.version
+    table.compact(major=True)
+    for _ in range(2):
+        table.savepoint("done")
+    assert [(one.version, one.instant) for one in table.savepoints()] == [(done, commit)]
+    upsert(table, model, rows(10, 20, 6))
+    table.compact_logs(ratio=0)
+    table.clean(versions=1, hours=0)
+    table.restore(savepoint="done")
+    model.rollback()
+    check(table, model)
+    upsert(table, model, rows(15, 25, 7))
+    check(table, model)
+    assert read_by_hudi(table_uri) == scanned(table)
+    assert table.verify().findings == ()
+
+
 # There and back
 
 
