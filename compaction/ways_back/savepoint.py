@@ -198,8 +198,7 @@ def _check_none_waits(kept: Manifest) -> None:
     """No instant below a savepoint's is published any more: none may be left open there."""
     if kept.compactions:
         raise UsageError(
-            "what is scheduled waits in this version: carry it out, and keep the version of a later"
-            " commit",
+            "what is scheduled waits in this version: carry it out, and keep a later one",
             version=kept.version,
             found=sorted(kept.compactions),
         )
