@@ -173,9 +173,8 @@ def kept_ranges(key: Hashable, make: Callable[[], Ranges]) -> Ranges:
 def keep_apart(whole: Ranges, keys: Mapping[str | None, Hashable]) -> None:
     """Put the ranges of these table partitions (None: of all) into the process's cache, each under
     its key."""
-    rows = dict(whole.files.by_folder())
+    rows, nothing = dict(whole.files.by_folder()), np.zeros(0, np.int64)
     for path, key in keys.items():
-        nothing = np.zeros(0, np.int64)
         ranges = whole if path is None else whole.take(rows.get(path, nothing))
         cache.shared.offer(key, ranges, RANGES_BYTES, ranges.parts)
 

@@ -91,14 +91,7 @@ class ScheduleResize(Service[ResizePlan]):
         planned = planned_paths(snapshot)
         merges = self.way != VIRTUAL_LOG
         due = self.sizes.tasks(snapshot, planned, only_stored=True, merges=merges)
-        groups = [(one.partition_path, node.file_id) for one in due for node in one.before]
-        there = _current(snapshot, groups)
-        tasks = [
-            one
-            for one in due
-            if all((one.partition_path, node.file_id) in there for node in one.before)
-        ]
-        return ResizePlan(tuple(tasks)) if tasks else none_due(self.sizes, planned)
+        return ResizePlan(tuple(due)) if due else none_due(self.sizes, planned)
 
     def work(
         self, engine: Engine[Any], snapshot: Snapshot, plan: ResizePlan, owner: Owner

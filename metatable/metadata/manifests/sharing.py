@@ -30,7 +30,9 @@ def shared(root: Manifest, before: Manifest) -> Manifest:
     """An equal root, which has what equals a part of another one from that one."""
     held = {name: getattr(before, name) for name in _NAMES}
     same = {name: one for name, one in held.items() if one == getattr(root, name)}
-    return replace(root, **{"pages": _pages(root, before)} | same)
+    if "pages" not in same:
+        same["pages"] = _pages(root, before)
+    return replace(root, **same)
 
 
 def _pages(root: Manifest, before: Manifest) -> Mapping[str, tuple[PageRef, ...]]:
