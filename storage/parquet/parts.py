@@ -129,6 +129,11 @@ class Chunk:
         """Whether its footer says that a dictionary stands first."""
         return bool(number(self.meta, Meta.DICTIONARY, self.parts.path))
 
+    @property
+    def has_codec(self) -> bool:
+        """Whether its footer says that pages are compressed."""
+        return bool(number(self.meta, Meta.CODEC, self.parts.path))
+
     @made_once
     def page_index(self) -> list[Span]:
         """Where column index and offset index lie; the first is (0, 0) where the column tells no

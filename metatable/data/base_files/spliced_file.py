@@ -33,7 +33,6 @@ from metatable.data.file_groups.slices import DataFile
 from metatable.storage import cache
 from metatable.storage.errors import CorruptError
 from metatable.storage.filters.hudi import HudiBloom
-from metatable.storage.parquet.fields import Meta
 from metatable.storage.parquet.footer import ToldChunk
 from metatable.storage.parquet.paged_file import PagedFile
 from metatable.storage.parquet.parts import Chunk, ParquetParts
@@ -43,9 +42,6 @@ from metatable.storage.store import Store
 __all__ = ["StoredParts", "stored_parts"]
 
 Chunks = Sequence[tuple[Chunk, ...]]
-
-_NO_CODEC = 0
-"""As Parquet numbers codecs."""
 
 _EMPTY_BYTES = 2000
 """Held of a column without rows, about."""
@@ -195,7 +191,7 @@ def _encoding(groups: Chunks) -> Encoding:
     """How leaves are stored in the first row group at least. Of a file whose keys have no codec
     nobody has asked whether others are worth one."""
     first = groups[0] if groups else ()
-    plain = {one.leaf.name for one in first if one.meta[Meta.CODEC] == _NO_CODEC}
+    plain = {one.leaf.name for one in first if not one.has_codec}
     dictionaries = tuple(one.leaf.name for one in first if one.has_dictionary)
     return Encoding(dictionaries, frozenset() if KEY_COLUMN in plain else frozenset(plain))
 
